@@ -1,0 +1,1 @@
+"""What state *is*: descriptors, handles, time-to-live, key groups, backend and snapshot contracts."""

@@ -1,0 +1,197 @@
+"""The contract of a keyed state backend: how operators reach state, whatever keeps it.
+
+An operator drives a backend like this, for each batch::
+
+    backend.start_batch(tokens)            # the clock is read once; RocksDB prefetches
+    for token, value in zip(tokens, values):
+        backend.context.token = token      # from here on handles see this key
+        ...                                # user code touches handles
+    backend.context.token = NO_KEY
+    backend.end_batch()                    # RocksDB writes back
+
+Between two batches, and only there, `cut` may be called. A backend is used by one thread at a time; only
+the object that `cut` returns may be read from another thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidemark.errors import NoCurrentKeyError
+from tidemark.state.namespace import VOID, Namespace, NamespaceKind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemark.clock import Clock
+    from tidemark.state.descriptors import StateDescriptor
+    from tidemark.state.primitives import State
+    from tidemark.state.serializers.base import TypeSerializer
+    from tidemark.state.snapshot import KeyedCut, StateMeta
+
+__all__ = ["NO_KEY", "BackendParameters", "KeyContext", "KeyedStateBackend", "KeyToken"]
+
+KeyToken = Any
+"""What identifies a key inside a slot: the key itself where Python equality and byte equality agree
+(`serializer.identity_key`), else its serialised bytes."""
+
+
+class _NoKey:
+    """Stands for "no key is current". Hashing it raises, so a handle needs no check of its own."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        raise NoCurrentKeyError(
+            "Keyed state was used while no key is current (in open, close, snapshot_state or on the "
+            "broadcast side). Use it while an element or a timer is being processed."
+        )
+
+    def __repr__(self) -> str:
+        return "NO_KEY"
+
+    def __reduce__(self) -> str:
+        return "NO_KEY"
+
+
+NO_KEY = _NoKey()
+
+
+class KeyContext:
+    """The current key of one operator subtask, shared by its backend, its handles and its timers."""
+
+    __slots__ = ("now", "token")
+
+    def __init__(self) -> None:
+        self.token: KeyToken = NO_KEY
+        self.now: int = 0
+        """Processing time in ms of the current batch; TTL reads only this."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendParameters:
+    """All that a backend needs to know about the operator subtask it serves."""
+
+    key_serializer: TypeSerializer[Any]
+    max_parallelism: int
+    key_groups: tuple[int, int]
+    """First and last key group, both included."""
+    clock: Clock
+    asynchronous: bool = True
+    directory: Path | None = None
+    """Private scratch directory for backends that keep files; they may create it and delete it."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Backend-specific settings, plain data (see each backend's `options` module)."""
+
+
+class KeyedStateBackend(ABC):
+    """Keeps the keyed state of one operator subtask.
+
+    Attributes:
+        context: Current key and batch time; the operator writes it, handles read it.
+        parameters: What it was created with.
+    """
+
+    context: KeyContext
+    parameters: BackendParameters
+
+    @abstractmethod
+    def state(self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID) -> State:
+        """Register the state, or find it again, and return its handle.
+
+        The same name with another kind, type or TTL switch in one backend is refused. If restored state is
+        waiting under this name, the compatibility of its serializers is decided here (spec 17, 18.5).
+        Handles of states with a namespace also have `set_namespace(namespace)`; merging kinds have
+        `merge_namespaces(target, sources)`.
+
+        Raises:
+            ConfigError: The name is taken by another kind or type.
+            StateMigrationException: The restored state cannot be read as asked.
+        """
+
+    @abstractmethod
+    def start_batch(self, tokens: Sequence[KeyToken] | None = None) -> None:
+        """Begin a batch: read the clock into `context.now`; `tokens` are the keys it will touch, if known."""
+
+    @abstractmethod
+    def end_batch(self) -> None:
+        """End a batch: everything written in it is in the store (and in the next `cut`)."""
+
+    @abstractmethod
+    def record_processed(self) -> None:
+        """Per-record hook of incremental TTL clean-up; operators call it only if `wants_records`."""
+
+    @property
+    @abstractmethod
+    def wants_records(self) -> bool:
+        """Whether some registered state asked for clean-up on every record."""
+
+    @abstractmethod
+    def keys(self, state_name: str, namespace: Namespace = VOID) -> list[KeyToken]:
+        """Tokens of all keys that hold a value in that state (by TTL visibility), fixed at the call."""
+
+    @abstractmethod
+    def namespaces(self, state_name: str, token: KeyToken) -> list[Namespace]:
+        """Namespaces in which `token` holds a value of that state."""
+
+    @abstractmethod
+    def num_entries(self, state_name: str | None = None) -> int:
+        """Physical entries, expired ones included: one per key (value-like, list), one per map entry."""
+
+    @abstractmethod
+    def query(self, state_name: str, token: KeyToken, namespace: Namespace = VOID) -> tuple[bool, Any]:
+        """Read for an outside client without changing anything: `(found, value)`.
+
+        List state gives a list, map state a dict, reducing/aggregating/folding state what `get()` gives.
+        """
+
+    @abstractmethod
+    def cut(self, *, incremental: bool = False) -> KeyedCut:
+        """The synchronous part of a snapshot: freeze the content as it is now, at little cost.
+
+        `incremental` asks for native files where the backend has them; canonical tables otherwise.
+        """
+
+    @abstractmethod
+    def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:
+        """Take over canonical rows of one state (only rows of this subtask's key groups are passed).
+
+        Called before any `state()`; may be called several times for one state (rescaling).
+        """
+
+    @abstractmethod
+    def restored_states(self) -> list[StateMeta]:
+        """States that came by restore, registered since or not."""
+
+    @abstractmethod
+    def restore_native(self, kind: str, files: dict[str, Path], extra: bytes, metas: Sequence[StateMeta]) -> None:
+        """Take over one native snapshot made by the same kind of backend (file name -> local copy).
+
+        May be called for several old subtasks; rows outside this subtask's key groups are dropped.
+        """
+
+    @abstractmethod
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable; incremental bases may move on."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release memory, files and locks. Idempotent."""
+
+    def key_of(self, token: KeyToken) -> Any:
+        """The user's key behind a token."""
+        serializer = self.parameters.key_serializer
+        return token if serializer.identity_key else serializer.from_bytes(token)
+
+    def iterate_tokens(self, state_names: Iterable[str]) -> Iterator[KeyToken]:
+        """Every token that holds a value in any of the states, each once."""
+        seen: set[KeyToken] = set()
+        for name in state_names:
+            for token in self.keys(name):
+                if token not in seen:
+                    seen.add(token)
+                    yield token
