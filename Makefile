@@ -1,0 +1,55 @@
+# The front door. `make` lists what can be done; nothing needs to be installed first but python3 (3.11+) and make.
+
+SHELL := /bin/bash
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+# Spark's Python workers must be the interpreter that has our dependencies.
+export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test test-fast lint format bench bench-state bench-runtime bench-query clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## create .venv, install everything, find or install Java 17+
+	@scripts/setup.sh
+
+java: setup
+	@scripts/ensure_java.sh
+
+demo: java ## run the guided demonstration on a local Spark
+	$(PY) -m tidemark.demo
+
+test: java ## run every test: first those without a JVM, in parallel, then those on Spark
+	$(PYTEST) -n 2 -m "not spark and not cluster"
+	$(PYTEST) -p no:xdist -m "spark or cluster"
+
+test-fast: setup ## run the tests that need no JVM
+	$(PYTEST) -n 2 -m "not spark and not cluster and not slow"
+
+lint: setup ## check style, formatting and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: setup ## rewrite the sources in the project's format
+	$(PY) -m ruff check --fix-only --quiet .
+	$(PY) -m ruff format .
+
+bench: java ## run all benchmarks
+	$(PY) benchmarks/run.py
+
+bench-state: setup ## benchmark the state backends
+	$(PY) benchmarks/bench_state.py
+
+bench-runtime: java ## benchmark whole jobs on Spark
+	$(PY) benchmarks/bench_runtime.py
+
+bench-query: java ## benchmark queryable state
+	$(PY) benchmarks/bench_query.py
+
+clean: ## remove .venv, caches and build products
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
