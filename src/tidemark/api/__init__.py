@@ -1,0 +1,1 @@
+"""What users write: environment, streams, functions, windows; it builds a plain-data graph."""

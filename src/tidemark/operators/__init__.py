@@ -1,0 +1,1 @@
+"""How functions are *driven*: events in (batch, watermark, end), outputs out; no Spark, no socket."""

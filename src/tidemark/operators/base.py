@@ -1,0 +1,202 @@
+"""What an operator is: events in, outputs out. Slots, the local executor and the harness all drive this.
+
+Order of calls, for every start of a subtask::
+
+    setup(environment) -> initialize(restored) -> open()
+    -> { process | advance_watermark | advance_processing_time | end_input | cut | notify_* }* -> close()
+
+One call at a time. Whoever drives an operator calls `cut` only between two other calls, never inside one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidemark.state.snapshot import OperatorCut, OperatorStatePart, StateMeta
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemark.clock import Clock
+    from tidemark.metrics.registry import MetricGroup
+    from tidemark.state.backend import KeyedStateBackend
+    from tidemark.state.descriptors import StateDescriptor
+    from tidemark.state.serializers.base import TypeSerializer
+
+__all__ = [
+    "MAX_WATERMARK",
+    "MIN_WATERMARK",
+    "Batch",
+    "NativeRestore",
+    "Operator",
+    "OperatorEnvironment",
+    "Output",
+    "RestoredState",
+    "SubtaskInfo",
+]
+
+MIN_WATERMARK = -(2**63)
+MAX_WATERMARK = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Batch:
+    """Some consecutive records of one channel: parallel lists, one entry per record."""
+
+    values: list[Any]
+    timestamps: list[int | None] | None = None
+    """None: no record has a timestamp."""
+    keys: list[Any] | None = None
+    """Key tokens; None on inputs that are not keyed."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class Output:
+    """Collects what an operator emits; whoever drives the operator drains it after each call.
+
+    `timestamps` stays None until the first record with a timestamp is emitted; then it is parallel to
+    `values`. `side` maps a tag id to another Output.
+    """
+
+    __slots__ = ("side", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.timestamps: list[int | None] | None = None
+        self.side: dict[str, Output] = {}
+
+    def emit(self, value: Any, timestamp: int | None) -> None:
+        """Add one record."""
+        if timestamp is not None and self.timestamps is None:
+            self.timestamps = [None] * len(self.values)
+        self.values.append(value)
+        if self.timestamps is not None:
+            self.timestamps.append(timestamp)
+
+    def emit_all(self, values: list[Any], timestamp: int | None) -> None:
+        """Add records that share a timestamp."""
+        if timestamp is not None and self.timestamps is None:
+            self.timestamps = [None] * len(self.values)
+        self.values += values
+        if self.timestamps is not None:
+            self.timestamps += [timestamp] * len(values)
+
+    def emit_side(self, tag_id: str, value: Any, timestamp: int | None) -> None:
+        """Add one record to a side output."""
+        side = self.side.get(tag_id)
+        if side is None:
+            side = self.side[tag_id] = Output()
+        side.emit(value, timestamp)
+
+    def drain(self) -> tuple[Batch, dict[str, Batch]]:
+        """Take everything collected so far: the main batch and the side batches by tag id."""
+        main = Batch(self.values, self.timestamps)
+        sides = {tag: side.drain()[0] for tag, side in self.side.items()}
+        self.values, self.timestamps, self.side = [], None, {}
+        return main, sides
+
+    def __bool__(self) -> bool:
+        return bool(self.values) or bool(self.side)
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskInfo:
+    """Which subtask of which operator this is."""
+
+    name: str
+    uid: str
+    index: int = 0
+    parallelism: int = 1
+    max_parallelism: int = 128
+    attempt: int = 0
+    job_parameters: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class OperatorEnvironment:
+    """What the host (slot, local executor, harness) gives an operator."""
+
+    info: SubtaskInfo
+    clock: Clock
+    metrics: MetricGroup
+    make_backend: Callable[[TypeSerializer[Any]], KeyedStateBackend]
+    """Creates the keyed backend of this subtask; called once, by keyed operators only."""
+    publish: Callable[[StateDescriptor, KeyedStateBackend], None] | None = None
+    """Called for every state that is registered with a queryable name; None: queryable state is off."""
+    batch_mode: bool = False
+    """RuntimeExecutionMode.BATCH semantics (spec 21)."""
+
+
+@dataclass(slots=True)
+class NativeRestore:
+    """One backend-native snapshot, its files already on local disk."""
+
+    kind: str
+    files: dict[str, Path]
+    extra: bytes
+    metas: list[StateMeta]
+
+
+@dataclass(slots=True)
+class RestoredState:
+    """What a subtask gets back: already redistributed, only rows of its own key groups.
+
+    An operator that had no state in the snapshot still gets an (empty) instance: the job *is* restored.
+    """
+
+    tables: list[tuple[StateMeta, Iterable[pa.RecordBatch]]] = field(default_factory=list)
+    native: list[NativeRestore] = field(default_factory=list)
+    operator: list[OperatorStatePart] = field(default_factory=list)
+
+
+class Operator(ABC):
+    """One parallel instance of an operator."""
+
+    @abstractmethod
+    def setup(self, environment: OperatorEnvironment) -> None:
+        """Attach to the host; creates backend, timers and runtime context. No user code runs."""
+
+    @abstractmethod
+    def initialize(self, restored: RestoredState | None) -> None:
+        """Load state (None: a fresh start) and call `initialize_state` / `restore_state` (spec 5.1)."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Call the user's `open`."""
+
+    @abstractmethod
+    def process(self, input_index: int, batch: Batch, out: Output) -> None:
+        """Process the records of a batch in order."""
+
+    def advance_watermark(self, watermark: int, out: Output) -> None:
+        """The combined watermark rose to `watermark`: fire what is due. Never goes back."""
+
+    def advance_processing_time(self, now: int, out: Output) -> None:
+        """The clock shows `now`: fire processing-time timers that are due."""
+
+    def next_processing_timer(self) -> int | None:
+        """Time of the earliest processing-time timer, or None."""
+        return None
+
+    def end_input(self, input_index: int, out: Output) -> None:
+        """No record will come on this input any more (bounded input)."""
+
+    @abstractmethod
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
+        """Synchronous part of a snapshot: `snapshot_state` of the user, then freeze all state."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete for the whole job."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Call the user's `close` and release the backend. Idempotent."""
