@@ -1,0 +1,177 @@
+"""From Python annotations to type declarations, and back to a stable text.
+
+`infer_type` chooses the type of a dataclass field from its annotation. `declared_name` writes an
+annotation in one canonical form, so that ``Optional[int]`` and ``int | None`` compare as the same
+declaration in every Python version; that text is stored with state and never changes its form.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import types
+import typing
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidemark.types.time import Instant
+
+if TYPE_CHECKING:
+    from tidemark.types.typeinfo import TypeInformation
+
+__all__ = ["FieldDeclaration", "declared_fields", "declared_name", "infer_type", "qualified_name"]
+
+_LISTS = (list, Sequence, MutableSequence)
+_MAPS = (dict, Mapping, MutableMapping)
+
+
+def qualified_name(cls: type[Any]) -> str:
+    """Return ``module.QualName``, the name under which a class can be imported again."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+@dataclass(frozen=True)
+class FieldDeclaration:
+    """One field of a dataclass: its name, its type and its annotation in canonical text."""
+
+    name: str
+    type_info: TypeInformation
+    declared: str
+
+
+def declared_fields(cls: type[Any]) -> tuple[FieldDeclaration, ...]:
+    """Return the fields of a dataclass in order, with the types inferred from their annotations."""
+    hints = _hints(cls)
+    declarations = []
+    for field in dataclasses.fields(cls):
+        hint = hints.get(field.name, field.type)
+        declarations.append(FieldDeclaration(field.name, infer_type(hint, owner=cls), declared_name(hint)))
+    return tuple(declarations)
+
+
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except NameError:
+        # A class that travelled by value has lost its module: evaluate what the usual imports explain,
+        # field by field, and leave the rest as text (then pickled).
+        known: dict[str, Any] = {**vars(typing), **vars(datetime), **vars(decimal)}
+        known.update(typing=typing, datetime=datetime, decimal=decimal, Instant=Instant)
+        known[cls.__name__] = cls
+        hints: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            hints[field.name] = _evaluate(field, known)
+        return hints
+
+
+def _evaluate(field: dataclasses.Field[Any], known: dict[str, Any]) -> Any:
+    holder = type("holder", (), {"__annotations__": {field.name: field.type}})
+    try:
+        return typing.get_type_hints(holder, known, include_extras=True)[field.name]
+    except NameError:
+        return field.type
+
+
+def infer_type(hint: Any, owner: type[Any] | None = None) -> TypeInformation:
+    """Return the type declaration for an annotation; what has none of its own is pickled.
+
+    ``Annotated[int, Types.INT()]`` overrides the choice.
+
+    Args:
+        hint: The evaluated annotation.
+        owner: The dataclass the annotation belongs to. A field that refers to its own class is pickled,
+            because a type cannot contain itself.
+    """
+    from tidemark.types.typeinfo import TypeInformation, Types
+
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        for note in hint.__metadata__:
+            if isinstance(note, TypeInformation):
+                return note
+        return infer_type(hint.__origin__, owner)
+    if isinstance(hint, typing.NewType):
+        return infer_type(hint.__supertype__, owner)
+    simple = _SIMPLE.get(hint) if isinstance(hint, type) else None
+    if simple is not None:
+        return typing.cast(TypeInformation, getattr(Types, simple)())
+    if hint is bytes:
+        return Types.PRIMITIVE_ARRAY(Types.BYTE())
+    args = typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        # Every field may be None, so Optional[T] is stored as T.
+        rest = [arg for arg in args if arg is not type(None)]
+        if len(rest) == 1 and len(rest) < len(args):
+            return infer_type(rest[0], owner)
+        return Types.PICKLED_BYTE_ARRAY()
+    if origin in _LISTS and len(args) == 1:
+        return Types.LIST(infer_type(args[0], owner))
+    if origin in _MAPS and len(args) == 2:
+        return Types.MAP(infer_type(args[0], owner), infer_type(args[1], owner))
+    if origin is tuple and args and Ellipsis not in args:
+        return Types.TUPLE([infer_type(arg, owner) for arg in args])
+    if _is_stateful_dataclass(hint) and hint is not owner and not _reaches(hint, owner):
+        return Types.DATACLASS(hint)
+    return Types.PICKLED_BYTE_ARRAY()
+
+
+_SIMPLE: dict[Any, str] = {
+    bool: "BOOLEAN",
+    int: "LONG",
+    float: "DOUBLE",
+    str: "STRING",
+    decimal.Decimal: "BIG_DEC",
+    datetime.date: "SQL_DATE",
+    datetime.time: "SQL_TIME",
+    datetime.datetime: "SQL_TIMESTAMP",
+    Instant: "INSTANT",
+}
+
+
+def _is_stateful_dataclass(hint: Any) -> bool:
+    return (
+        isinstance(hint, type)
+        and dataclasses.is_dataclass(hint)
+        and hint is not Instant
+        and "<locals>" not in hint.__qualname__
+    )
+
+
+def _reaches(start: type[Any], target: type[Any] | None) -> bool:
+    """Whether dataclass `start` refers, through any chain of fields, to `target`."""
+    seen: set[Any] = {start}
+    stack: list[Any] = list(_hints(start).values())
+    while stack:
+        hint = stack.pop()
+        if hint is target and target is not None:
+            return True
+        stack.extend(typing.get_args(hint))
+        if _is_stateful_dataclass(hint) and hint not in seen:
+            seen.add(hint)
+            stack.extend(_hints(hint).values())
+    return False
+
+
+def declared_name(hint: Any) -> str:
+    """Return the canonical text of an annotation, equal for equal declarations."""
+    if isinstance(hint, str):
+        return hint
+    if hint is None or hint is type(None):
+        return "None"
+    if hint is Ellipsis:
+        return "..."
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        notes = ", ".join([repr(note) for note in hint.__metadata__])
+        return f"Annotated[{declared_name(hint.__origin__)}, {notes}]"
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(sorted([declared_name(arg) for arg in args]))
+    if origin is not None:
+        name = origin.__qualname__ if isinstance(origin, type) else str(origin)
+        shown = [declared_name(arg) if not isinstance(arg, list) else repr(arg) for arg in args]
+        return f"{name}[{', '.join(shown)}]" if shown else name
+    if isinstance(hint, type):
+        return hint.__qualname__ if hint.__module__ == "builtins" else qualified_name(hint)
+    return str(hint)
