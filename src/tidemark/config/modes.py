@@ -1,0 +1,39 @@
+"""The closed choices of the configuration, as enums."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = [
+    "CheckpointingMode",
+    "ExternalizedCheckpointCleanup",
+    "ExternalizedCheckpointRetention",
+    "RuntimeExecutionMode",
+]
+
+
+class CheckpointingMode(Enum):
+    """How often a record may affect state when a job recovers."""
+
+    EXACTLY_ONCE = 0
+    AT_LEAST_ONCE = 1
+
+
+class ExternalizedCheckpointRetention(Enum):
+    """Which checkpoints stay on disk when a job ends without finishing."""
+
+    DELETE_ON_CANCELLATION = 0
+    RETAIN_ON_CANCELLATION = 1
+    NO_EXTERNALIZED_CHECKPOINTS = 2
+
+
+ExternalizedCheckpointCleanup = ExternalizedCheckpointRetention
+"""The same choice under its older name."""
+
+
+class RuntimeExecutionMode(Enum):
+    """Whether a job runs as an unbounded stream or over complete input."""
+
+    STREAMING = 0
+    BATCH = 1
+    AUTOMATIC = 2

@@ -1,0 +1,356 @@
+"""The option table: every key tidemark reads, with its type, default, newer spellings and meaning.
+
+Files, environment variables, ``effective_configuration`` and the reference page are all fed from here. The key
+is Flink's older one where both exist; the synonyms are Flink 2.x's.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tidemark.config.modes import CheckpointingMode, ExternalizedCheckpointRetention, RuntimeExecutionMode
+from tidemark.config.option import ConfigOption, ConfigOptions
+
+__all__ = ["MAX_PARALLELISM_LIMIT", "Options", "all_options", "find_option"]
+
+MAX_PARALLELISM_LIMIT = 32768
+"""Largest number of key groups, hence of subtasks: a key group is stored in two bytes."""
+
+_key = ConfigOptions.key
+_CHECKPOINTING = "execution.checkpointing."
+
+
+class Options:
+    """Every option, by a constant that code refers to."""
+
+    STATE_BACKEND = (
+        _key("state.backend")
+        .string_type()
+        .no_default_value()
+        .with_synonyms("state.backend.type")
+        .with_description(
+            "jobmanager (memory), filesystem, rocksdb, hashmap or a factory class; unset means memory."
+        )
+    )
+    STATE_BACKEND_ASYNC = (
+        _key("state.backend.async")
+        .boolean_type()
+        .default_value(True)
+        .with_description("Write snapshots behind the stream where the backend allows a choice.")
+    )
+    INCREMENTAL = (
+        _key("state.backend.incremental")
+        .boolean_type()
+        .default_value(False)
+        .with_synonyms(_CHECKPOINTING + "incremental")
+        .with_description("Upload only what changed since the last checkpoint; heap backends ignore it.")
+    )
+    LOCAL_RECOVERY = (
+        _key("state.backend.local-recovery")
+        .boolean_type()
+        .default_value(False)
+        .with_synonyms(_CHECKPOINTING + "local-backup.enabled", "execution.state-recovery.from-local")
+        .with_description(
+            "Keep a copy of keyed state on the worker's own disk; the memory backend ignores it."
+        )
+    )
+    LOCAL_RECOVERY_DIRS = (
+        _key("taskmanager.state.local.root-dirs")
+        .string_type()
+        .no_default_value()
+        .with_synonyms(_CHECKPOINTING + "local-backup.dirs")
+        .with_description("Where local copies live; unset means the worker's temporary directory.")
+    )
+    MEMORY_THRESHOLD = (
+        _key("state.backend.fs.memory-threshold")
+        .memory_type()
+        .default_value("1024")
+        .with_synonyms(_CHECKPOINTING + "data-inline-threshold")
+        .with_description("State chunks smaller than this are stored inside the metadata file.")
+    )
+    WRITE_BUFFER_SIZE = (
+        _key("state.backend.fs.write-buffer-size")
+        .memory_type()
+        .default_value("4096")
+        .with_synonyms(_CHECKPOINTING + "write-buffer-size")
+        .with_description("Buffer of checkpoint streams.")
+    )
+    ROCKSDB_TTL_COMPACTION_FILTER = (
+        _key("state.backend.rocksdb.ttl.compaction.filter.enabled")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Allow RocksDB to drop expired entries while it compacts.")
+    )
+    ROCKSDB_LOCAL_DIR = (
+        _key("state.backend.rocksdb.localdir")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Where RocksDB keeps its working files; unset means the worker's temporary directory."
+        )
+    )
+    ROCKSDB_MEMORY_PER_SLOT = (
+        _key("state.backend.rocksdb.memory.fixed-per-slot")
+        .memory_type()
+        .no_default_value()
+        .with_description("Bound on block cache and write buffers of all RocksDB stores of one slot.")
+    )
+    ROCKSDB_METRICS = (
+        _key("state.backend.rocksdb.metrics.enabled")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Report RocksDB's own counters as metrics.")
+    )
+    CHECKPOINTS_DIR = (
+        _key("state.checkpoints.dir")
+        .string_type()
+        .no_default_value()
+        .with_synonyms(_CHECKPOINTING + "dir")
+        .with_description("Data and metadata of checkpoints; reachable from the driver and all workers.")
+    )
+    NUM_RETAINED = (
+        _key("state.checkpoints.num-retained")
+        .int_type()
+        .default_value(1)
+        .with_synonyms(_CHECKPOINTING + "num-retained")
+        .with_description("Completed checkpoints kept; values below 1 count as 1.")
+    )
+    SAVEPOINTS_DIR = (
+        _key("state.savepoints.dir")
+        .string_type()
+        .no_default_value()
+        .with_synonyms(_CHECKPOINTING + "savepoint-dir")
+        .with_description("Where savepoints go when no directory is given.")
+    )
+    AKKA_FRAMESIZE = (
+        _key("akka.framesize")
+        .memory_type()
+        .default_value("10485760")
+        .with_description("Hard ceiling for one subtask's snapshot with the memory backend.")
+    )
+
+    CHECKPOINTING_INTERVAL = (
+        _key(_CHECKPOINTING + "interval")
+        .duration_type()
+        .no_default_value()
+        .with_description("Time between checkpoint triggers, at least 10 ms; unset, 0 or -1 means off.")
+    )
+    CHECKPOINTING_MODE = (
+        _key(_CHECKPOINTING + "mode")
+        .enum_type(CheckpointingMode)
+        .default_value(CheckpointingMode.EXACTLY_ONCE)
+        .with_description("EXACTLY_ONCE or AT_LEAST_ONCE.")
+    )
+    CHECKPOINTING_TIMEOUT = (
+        _key(_CHECKPOINTING + "timeout")
+        .duration_type()
+        .default_value("10 min")
+        .within(10)
+        .with_description("An attempt older than this is aborted.")
+    )
+    CHECKPOINTING_MIN_PAUSE = (
+        _key(_CHECKPOINTING + "min-pause")
+        .duration_type()
+        .default_value("0 ms")
+        .within(0)
+        .with_description("Least time between the end of one attempt and the start of the next.")
+    )
+    CHECKPOINTING_MAX_CONCURRENT = (
+        _key(_CHECKPOINTING + "max-concurrent-checkpoints")
+        .int_type()
+        .default_value(1)
+        .within(1)
+        .with_description("Attempts that may run at the same time; a min pause makes it 1.")
+    )
+    CHECKPOINTING_TOLERABLE_FAILURES = (
+        _key(_CHECKPOINTING + "tolerable-failed-checkpoints")
+        .int_type()
+        .default_value(0)
+        .within(0)
+        .with_description("Consecutive failed checkpoints before the job fails.")
+    )
+    CHECKPOINTING_RETENTION = (
+        _key(_CHECKPOINTING + "externalized-checkpoint-retention")
+        .enum_type(ExternalizedCheckpointRetention)
+        .default_value(ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS)
+        .with_description("What stays on disk when a job is cancelled or fails.")
+    )
+    CHECKPOINTING_UNALIGNED = (
+        _key(_CHECKPOINTING + "unaligned.enabled")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Accepted for compatibility; has no observable effect.")
+    )
+    CHECKPOINTING_FORCE_UNALIGNED = (
+        _key(_CHECKPOINTING + "unaligned.forced")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Accepted for compatibility; has no observable effect.")
+    )
+    CHECKPOINTING_ALIGNED_TIMEOUT = (
+        _key(_CHECKPOINTING + "aligned-checkpoint-timeout")
+        .duration_type()
+        .default_value("0 ms")
+        .within(0)
+        .with_description("Accepted for compatibility; has no observable effect.")
+    )
+    CHECKPOINTING_STORAGE = (
+        _key(_CHECKPOINTING + "storage")
+        .string_type()
+        .no_default_value()
+        .with_description("jobmanager, filesystem or a factory class; unset means what the backend implies.")
+    )
+
+    RESTART_STRATEGY = (
+        _key("restart-strategy")
+        .string_type()
+        .no_default_value()
+        .with_synonyms("restart-strategy.type")
+        .with_description("none, fixed-delay or failure-rate; unset depends on checkpointing.")
+    )
+    RESTART_FIXED_DELAY_ATTEMPTS = (
+        _key("restart-strategy.fixed-delay.attempts")
+        .int_type()
+        .default_value(1)
+        .within(0)
+        .with_description("Restarts before the job fails.")
+    )
+    RESTART_FIXED_DELAY_DELAY = (
+        _key("restart-strategy.fixed-delay.delay")
+        .duration_type()
+        .default_value("1 s")
+        .within(0)
+        .with_description("Wait before each restart.")
+    )
+    RESTART_FAILURE_RATE_MAX = (
+        _key("restart-strategy.failure-rate.max-failures-per-interval")
+        .int_type()
+        .default_value(1)
+        .within(1)
+        .with_description("Restarts allowed inside any interval.")
+    )
+    RESTART_FAILURE_RATE_INTERVAL = (
+        _key("restart-strategy.failure-rate.failure-rate-interval")
+        .duration_type()
+        .default_value("1 min")
+        .within(1)
+        .with_description("Length of the sliding interval in which failures are counted.")
+    )
+    RESTART_FAILURE_RATE_DELAY = (
+        _key("restart-strategy.failure-rate.delay")
+        .duration_type()
+        .default_value("1 s")
+        .within(0)
+        .with_description("Wait before each restart.")
+    )
+
+    QUERYABLE_STATE_ENABLE = (
+        _key("queryable-state.enable")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Serve the states declared queryable.")
+    )
+    QUERYABLE_SERVER_PORTS = (
+        _key("queryable-state.server.ports")
+        .string_type()
+        .default_value("9067")
+        .with_description("Port, range or list for state servers; the first free one is used.")
+    )
+    QUERYABLE_SERVER_NETWORK_THREADS = (
+        _key("queryable-state.server.network-threads")
+        .int_type()
+        .default_value(0)
+        .within(0)
+        .with_description("Threads that receive queries; 0 means the number of slots.")
+    )
+    QUERYABLE_SERVER_QUERY_THREADS = (
+        _key("queryable-state.server.query-threads")
+        .int_type()
+        .default_value(0)
+        .within(0)
+        .with_description("Threads that answer queries; 0 means the number of slots.")
+    )
+    QUERYABLE_PROXY_PORTS = (
+        _key("queryable-state.proxy.ports")
+        .string_type()
+        .default_value("9069")
+        .with_description("Port, range or list for the proxy clients talk to.")
+    )
+    QUERYABLE_PROXY_NETWORK_THREADS = (
+        _key("queryable-state.proxy.network-threads")
+        .int_type()
+        .default_value(0)
+        .within(0)
+        .with_description("Threads that receive client requests; 0 means the number of slots.")
+    )
+    QUERYABLE_PROXY_QUERY_THREADS = (
+        _key("queryable-state.proxy.query-threads")
+        .int_type()
+        .default_value(0)
+        .within(0)
+        .with_description("Threads that forward client requests; 0 means the number of slots.")
+    )
+
+    SAVEPOINT_PATH = (
+        _key("execution.savepoint.path")
+        .string_type()
+        .no_default_value()
+        .with_synonyms("execution.state-recovery.path")
+        .with_description("Savepoint or retained checkpoint to start from.")
+    )
+    SAVEPOINT_IGNORE_UNCLAIMED_STATE = (
+        _key("execution.savepoint.ignore-unclaimed-state")
+        .boolean_type()
+        .default_value(False)
+        .with_synonyms("execution.state-recovery.ignore-unclaimed-state")
+        .with_description("Drop restored state that no operator of the job claims.")
+    )
+    RUNTIME_MODE = (
+        _key("execution.runtime-mode")
+        .enum_type(RuntimeExecutionMode)
+        .default_value(RuntimeExecutionMode.STREAMING)
+        .with_description("STREAMING, BATCH or AUTOMATIC (batch if all sources are bounded).")
+    )
+    EXECUTION_TARGET = (
+        _key("execution.target")
+        .string_type()
+        .default_value("spark")
+        .with_description("spark, or local to run the whole job in this process without a JVM.")
+    )
+    PARALLELISM = (
+        _key("parallelism.default")
+        .int_type()
+        .no_default_value()
+        .within(1, MAX_PARALLELISM_LIMIT)
+        .with_description("Parallel subtasks per operator; unset means the number of local cores.")
+    )
+    MAX_PARALLELISM = (
+        _key("pipeline.max-parallelism")
+        .int_type()
+        .no_default_value()
+        .within(1, MAX_PARALLELISM_LIMIT)
+        .with_description("Key groups of keyed operators; unset means derived from the parallelism.")
+    )
+    AUTO_WATERMARK_INTERVAL = (
+        _key("pipeline.auto-watermark-interval")
+        .duration_type()
+        .default_value("200 ms")
+        .within(0)
+        .with_description("How often periodic watermark generators are asked.")
+    )
+
+
+def all_options() -> tuple[ConfigOption[Any], ...]:
+    """Return every option of the table in its order."""
+    return tuple(value for value in vars(Options).values() if isinstance(value, ConfigOption))
+
+
+@cache
+def _by_spelling() -> dict[str, ConfigOption[Any]]:
+    return {key: option for option in all_options() for key in option.spellings}
+
+
+def find_option(key: str) -> ConfigOption[Any] | None:
+    """Return the option that has ``key`` as one of its spellings."""
+    return _by_spelling().get(key)
