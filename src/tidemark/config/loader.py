@@ -1,8 +1,8 @@
 """Where settings come from, and which one wins.
 
 Highest first: programmatic setters, the ``Configuration`` handed to the environment, environment variables,
-the configuration file, the default of the option table. A layer that sets an option under any of its spellings
-hides every spelling of it in the layers below; inside one layer the newer spelling wins.
+the configuration file, the default of the option table. A layer that sets an option under any spelling
+hides all spellings of it in the layers below; inside one layer the newer spelling wins.
 
 File: ``tidemark-conf.yaml``, else ``flink-conf.yaml``, in the directory named by ``TIDEMARK_CONF_DIR``, else
 in ``./conf``. Lines are ``key: value`` or ``key = value``, flat or nested by indentation; ``#`` starts a

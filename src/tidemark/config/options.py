@@ -1,6 +1,6 @@
 """The option table: every key tidemark reads, with its type, default, newer spellings and meaning.
 
-Files, environment variables, ``effective_configuration`` and the reference page are all fed from here. The key
+Files, environment variables, ``effective_configuration`` and the reference page are fed from here. The key
 is Flink's older one where both exist; the synonyms are Flink 2.x's.
 """
 
