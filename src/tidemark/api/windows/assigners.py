@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from tidemark.api.windows import contexts
+from tidemark.api.windows.contexts import MergeCallback, WindowAssignerContext
 from tidemark.api.windows.serializers import (
     GlobalWindowSerializer,
     TimeWindowSerializer,
@@ -16,9 +18,6 @@ from tidemark.api.windows.window import GlobalWindow, TimeWindow, Window
 from tidemark.errors import ConfigError
 from tidemark.state.namespace import Namespace, NamespaceKind
 from tidemark.types.time import TimeLike, to_millis
-
-if TYPE_CHECKING:
-    from tidemark.api.functions.base import RuntimeContext
 
 __all__ = [
     "GlobalWindows",
@@ -36,28 +35,14 @@ T = TypeVar("T")
 W = TypeVar("W", bound=Window)
 
 
-class WindowAssignerContext(ABC):
-    """What an assigner may use."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def get_current_processing_time(self) -> int:
-        """Milliseconds since the epoch, from the job's clock."""
-
-    @abstractmethod
-    def get_runtime_context(self) -> RuntimeContext:
-        """The operator's runtime context; its keyed state is that of the key, not of a window."""
-
-
 class WindowAssigner(ABC, Generic[T, W]):
     """Assigns windows to elements."""
 
-    WindowAssignerContext = WindowAssignerContext
+    WindowAssignerContext = contexts.WindowAssignerContext
 
     @abstractmethod
     def assign_windows(
-        self, element: T, timestamp: int | None, context: WindowAssignerContext
+        self, element: T, timestamp: int | None, context: contexts.WindowAssignerContext
     ) -> Collection[W]:
         """The windows of the element; none drops it."""
 
@@ -95,21 +80,13 @@ class WindowAssigner(ABC, Generic[T, W]):
         return serializer
 
 
-class MergeCallback(ABC):
-    """Where a merging assigner reports what it merged."""
-
-    @abstractmethod
-    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-        """`to_be_merged` become `merge_result`."""
-
-
 class MergingWindowAssigner(WindowAssigner[T, W]):
     """An assigner whose windows may merge."""
 
-    MergeCallback = MergeCallback
+    MergeCallback = contexts.MergeCallback
 
     @abstractmethod
-    def merge_windows(self, windows: Iterable[W], callback: MergeCallback) -> None:
+    def merge_windows(self, windows: Iterable[W], callback: contexts.MergeCallback) -> None:
         """Report every group of windows that become one."""
 
 

@@ -7,9 +7,11 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from tidemark.api.windows import contexts
+from tidemark.api.windows.contexts import OnMergeContext, TriggerContext
 from tidemark.api.windows.window import Window
 from tidemark.errors import ConfigError, UnsupportedOperationException
-from tidemark.state.descriptors import ReducingStateDescriptor, StateDescriptor
+from tidemark.state.descriptors import ReducingStateDescriptor
 from tidemark.types.time import TimeLike, to_millis
 from tidemark.types.typeinfo import Types
 
@@ -48,70 +50,24 @@ class TriggerResult(Enum):
         return self.value[1]
 
 
-class TriggerContext(ABC):
-    """What a trigger may use; everything is scoped to the current key and window."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def get_current_processing_time(self) -> int:
-        """Milliseconds since the epoch, from the job's clock."""
-
-    @abstractmethod
-    def get_current_watermark(self) -> int:
-        """The operator's watermark."""
-
-    @abstractmethod
-    def get_metric_group(self) -> Any:
-        """Metric group of the operator."""
-
-    @abstractmethod
-    def register_processing_time_timer(self, time: int) -> None:
-        """Call `on_processing_time` when the clock reaches `time`."""
-
-    @abstractmethod
-    def register_event_time_timer(self, time: int) -> None:
-        """Call `on_event_time` when the watermark reaches `time`."""
-
-    @abstractmethod
-    def delete_processing_time_timer(self, time: int) -> None:
-        """Forget that timer; absent: no effect."""
-
-    @abstractmethod
-    def delete_event_time_timer(self, time: int) -> None:
-        """Forget that timer; absent: no effect."""
-
-    @abstractmethod
-    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
-        """State of the current key in the current window."""
-
-
-class OnMergeContext(TriggerContext):
-    """What a trigger may use while windows merge."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        """Merge that state of all merged windows into the resulting window's."""
-
-
 class Trigger(ABC, Generic[T, W]):
     """Decides about windows; has no state of its own, only what it keeps through its context."""
 
-    TriggerContext = TriggerContext
-    OnMergeContext = OnMergeContext
+    TriggerContext = contexts.TriggerContext
+    OnMergeContext = contexts.OnMergeContext
 
     @abstractmethod
-    def on_element(self, element: T, timestamp: int | None, window: W, ctx: TriggerContext) -> TriggerResult:
+    def on_element(
+        self, element: T, timestamp: int | None, window: W, ctx: contexts.TriggerContext
+    ) -> TriggerResult:
         """An element was added to the window."""
 
     @abstractmethod
-    def on_processing_time(self, time: int, window: W, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: W, ctx: contexts.TriggerContext) -> TriggerResult:
         """A processing-time timer of this trigger fired."""
 
     @abstractmethod
-    def on_event_time(self, time: int, window: W, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: W, ctx: contexts.TriggerContext) -> TriggerResult:
         """An event-time timer of this trigger fired."""
 
     def can_merge(self) -> bool:
@@ -119,11 +75,11 @@ class Trigger(ABC, Generic[T, W]):
         return False
 
     @abstractmethod
-    def on_merge(self, window: W, ctx: OnMergeContext) -> None:
+    def on_merge(self, window: W, ctx: contexts.OnMergeContext) -> None:
         """Several windows became `window`; called only if `can_merge`."""
 
     @abstractmethod
-    def clear(self, window: W, ctx: TriggerContext) -> None:
+    def clear(self, window: W, ctx: contexts.TriggerContext) -> None:
         """The window is dropped: delete timers and state."""
 
 
