@@ -6,6 +6,8 @@ PYTEST := $(PY) -m pytest
 # Spark's Python workers must be the interpreter that has our dependencies.
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+# Workers and slots import functions of tests and examples by their module's name.
+export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup java demo test test-fast lint format bench bench-state bench-runtime bench-query clean
