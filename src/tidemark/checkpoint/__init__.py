@@ -1,0 +1,1 @@
+"""How state is made durable: storage, snapshot format, metadata, coordination, retention, rescaling."""

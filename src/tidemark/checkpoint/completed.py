@@ -1,0 +1,99 @@
+"""Which completed snapshots there are to restore from, and which of them may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tidemark.checkpoint.messages import JobEnd
+from tidemark.config.modes import ExternalizedCheckpointRetention
+
+__all__ = ["CompletedSnapshot", "CompletedSnapshots", "Origin", "is_kept"]
+
+
+class Origin(Enum):
+    """Whose snapshot it is; only checkpoints are ever deleted by the job."""
+
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"
+    EXTERNAL = "external"
+    """The savepoint or retained checkpoint the job was started from."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedSnapshot:
+    """A snapshot whose `_metadata` is durable."""
+
+    checkpoint_id: int
+    directory: str
+    origin: Origin
+    timestamp: int = 0
+    shared_files: frozenset[str] = frozenset()
+
+
+class CompletedSnapshots:
+    """The snapshots a job can recover from, by id.
+
+    Savepoints are candidates for recovery too, since sinks commit on them, but they neither count among the
+    retained checkpoints nor push one out. When a newer checkpoint completes they are forgotten, not deleted.
+    """
+
+    def __init__(self, num_retained: int = 1) -> None:
+        self._num_retained = max(num_retained, 1)
+        self._snapshots: dict[int, CompletedSnapshot] = {}
+
+    def add(self, snapshot: CompletedSnapshot) -> list[CompletedSnapshot]:
+        """Take a completed snapshot; return the checkpoints it pushes out, oldest first.
+
+        Raises:
+            ValueError: A snapshot of that id is there already.
+        """
+        if snapshot.checkpoint_id in self._snapshots:
+            raise ValueError(f"Snapshot {snapshot.checkpoint_id} is complete already.")
+        self._snapshots[snapshot.checkpoint_id] = snapshot
+        if snapshot.origin is not Origin.CHECKPOINT:
+            return []
+        surplus = self.checkpoints()[: -self._num_retained]
+        oldest_kept = self.checkpoints()[-self._num_retained :][0].checkpoint_id
+        for other in list(self._snapshots.values()):
+            if other.checkpoint_id < oldest_kept:
+                del self._snapshots[other.checkpoint_id]
+        return surplus
+
+    def checkpoints(self) -> list[CompletedSnapshot]:
+        """The job's own checkpoints, oldest first."""
+        return [s for s in self._ordered() if s.origin is Origin.CHECKPOINT]
+
+    def candidates(self) -> list[CompletedSnapshot]:
+        """All snapshots to recover from, newest first."""
+        return self._ordered()[::-1]
+
+    def latest(self) -> CompletedSnapshot | None:
+        """The newest snapshot of any origin."""
+        return next(iter(self.candidates()), None)
+
+    def latest_checkpoint(self) -> CompletedSnapshot | None:
+        """The newest checkpoint of this job."""
+        return next(reversed(self.checkpoints()), None)
+
+    def forget(self, checkpoint_id: int) -> None:
+        """Do not recover from that snapshot any more: it turned out to be unreadable."""
+        self._snapshots.pop(checkpoint_id, None)
+
+    def clear(self) -> list[CompletedSnapshot]:
+        """Forget everything; return the checkpoints, oldest first."""
+        checkpoints = self.checkpoints()
+        self._snapshots.clear()
+        return checkpoints
+
+    def _ordered(self) -> list[CompletedSnapshot]:
+        return [self._snapshots[i] for i in sorted(self._snapshots)]
+
+
+def is_kept(retention: ExternalizedCheckpointRetention, how: JobEnd) -> bool:
+    """Whether completed checkpoints outlive a job that ended this way (spec 12.3)."""
+    if retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION:
+        return how is not JobEnd.FINISHED
+    if retention is ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION:
+        return how is JobEnd.FAILED
+    return False

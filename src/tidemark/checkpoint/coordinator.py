@@ -1,0 +1,334 @@
+"""The checkpoint coordinator: decides when snapshots start, complete, fail and are deleted. Nothing more.
+
+It is a pure state machine. Events and the current time go in, commands come out; it opens no file, starts no
+thread and reads no clock. Whoever drives it carries the commands out, in order, and reports back:
+
+    BarrierReached ─► TriggerBarrier(k) ─► slots cut and write ─► SlotAcknowledged(k, slot) from each
+        ─► WriteMetadata(k) ─► MetadataWritten(k)                                     = commit point
+        ─► NotifyComplete(k), Discard(what k pushes out)
+    SlotDeclined, StorageFailed, or too old at a Tick
+        ─► NotifyAborted(k), Discard(k), and FailJob if one failure too many
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidemark.checkpoint.completed import CompletedSnapshot, CompletedSnapshots, Origin, is_kept
+from tidemark.checkpoint.failure import FailureTracker
+from tidemark.checkpoint.messages import (
+    BarrierReached,
+    Command,
+    Discard,
+    DiscardJob,
+    Event,
+    FailJob,
+    JobEnd,
+    JobEnded,
+    JobRestarting,
+    JobStopping,
+    MetadataWritten,
+    NotifyAborted,
+    NotifyComplete,
+    RejectSavepoint,
+    SavepointRequest,
+    SavepointRequested,
+    SlotAcknowledged,
+    SlotDeclined,
+    Started,
+    StorageFailed,
+    Tick,
+    TriggerBarrier,
+    WriteMetadata,
+)
+from tidemark.checkpoint.pending import PendingSnapshot
+from tidemark.checkpoint.shared_files import SharedFiles
+from tidemark.checkpoint.statistics import CheckpointStatistics
+from tidemark.config.modes import ExternalizedCheckpointRetention
+from tidemark.errors import FailureReason
+
+__all__ = ["CheckpointCoordinator", "CoordinatorSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """The knobs of spec 12.2, in milliseconds where they are times.
+
+    Attributes:
+        interval: Between triggers; None or not positive takes savepoints only.
+        timeout: Age at which an attempt is given up.
+        min_pause: Least time between the end of one checkpoint and the start of the next.
+        max_concurrent: Checkpoints in the making at once; a min pause makes it 1.
+        tolerable_failures: Consecutive failures that do not fail the job.
+        num_retained: Completed checkpoints to keep.
+        retention: What stays when the job ends.
+    """
+
+    interval: int | None = None
+    timeout: int = 600_000
+    min_pause: int = 0
+    max_concurrent: int = 1
+    tolerable_failures: int = 0
+    num_retained: int = 1
+    retention: ExternalizedCheckpointRetention = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+
+    @property
+    def periodic(self) -> bool:
+        """Whether checkpoints are taken by themselves."""
+        return self.interval is not None and self.interval > 0
+
+    @property
+    def concurrency(self) -> int:
+        """The number of concurrent checkpoints in force."""
+        return 1 if self.min_pause > 0 else max(self.max_concurrent, 1)
+
+
+class CheckpointCoordinator:
+    """Coordinates the snapshots of one job over all its attempts.
+
+    Attributes:
+        completed: Snapshots to recover from.
+        statistics: Records for REST and the web page.
+    """
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        *,
+        restored_from: CompletedSnapshot | None = None,
+        history: int = 50,
+    ) -> None:
+        """Start before the first attempt.
+
+        Args:
+            settings: When and how.
+            restored_from: The snapshot the job is started from, if any; ids continue after it and recovery
+                falls back to it until a checkpoint is complete.
+            history: Records to keep.
+        """
+        self.settings = settings
+        self.completed = CompletedSnapshots(settings.num_retained)
+        self.statistics = CheckpointStatistics(history)
+        self._shared = SharedFiles()
+        self._failures = FailureTracker(settings.tolerable_failures)
+        self._pending: dict[int, PendingSnapshot] = {}
+        self._aborted: dict[int, SavepointRequest | None] = {}
+        self._requests: list[SavepointRequest] = []
+        self._slots: frozenset[int] = frozenset()
+        self._running = False
+        self._next_id = 1
+        self._due_at: int | None = None
+        self._last_end: int | None = None
+        if restored_from is not None:
+            self.completed.add(restored_from)
+            self._next_id = restored_from.checkpoint_id + 1
+
+    @property
+    def next_checkpoint_id(self) -> int:
+        """The id the next snapshot will have."""
+        return self._next_id
+
+    def pending(self) -> list[int]:
+        """Ids of the snapshots in the making."""
+        return sorted(self._pending)
+
+    def restored(self, checkpoint_id: int) -> None:
+        """Note for the statistics that an attempt starts from this snapshot."""
+        self.statistics.was_restored(checkpoint_id)
+
+    def next_wakeup(self, now: int) -> int | None:
+        """When the next `BarrierReached` or `Tick` will have an effect, if nothing else happens before."""
+        if self._requests and self._running:
+            return now
+        times = [p.started_at + self.settings.timeout for p in self._pending.values() if not p.finalizing]
+        due = self._periodic_due()
+        if due is not None:
+            times.append(due)
+        return max(min(times), now) if times else None
+
+    def handle(self, event: Event, now: int) -> list[Command]:
+        """Take one event at time `now` (ms); return what has to be done, in this order."""
+        match event:
+            case Started():
+                return self._start(event.slots, now)
+            case Tick():
+                return self._expire(now)
+            case BarrierReached():
+                return [*self._expire(now), *self._trigger(now)]
+            case SlotAcknowledged():
+                return self._acknowledge(event)
+            case SlotDeclined():
+                return self._abort_if_pending(event.checkpoint_id, event.reason, event.message, now)
+            case MetadataWritten():
+                return self._complete(event, now)
+            case StorageFailed():
+                return self._abort_if_pending(event.checkpoint_id, FailureReason.FINALIZE, event.message, now)
+            case SavepointRequested():
+                return self._request(event.request)
+            case JobRestarting():
+                return self._halt(FailureReason.JOB_RESTARTING, "The job is restarting.", now)
+            case JobStopping():
+                return self._halt(FailureReason.JOB_STOPPING, "The job is stopping.", now)
+            case JobEnded():
+                return self._end(event.how, now)
+
+    # Starting
+
+    def _start(self, slots: frozenset[int], now: int) -> list[Command]:
+        commands = self._halt(FailureReason.JOB_RESTARTING, "A new attempt has started.", now)
+        self._slots = slots
+        self._running = True
+        self._failures.restarted()
+        self._due_at = now + (self.settings.interval or 0) if self.settings.periodic else None
+        self._last_end = None
+        return commands
+
+    def _request(self, request: SavepointRequest) -> list[Command]:
+        if not self._running:
+            return [RejectSavepoint(request, FailureReason.NOT_RUNNING, "The job is not running.")]
+        self._requests.append(request)
+        return []
+
+    def _trigger(self, now: int) -> list[Command]:
+        if not self._running:
+            return []
+        commands: list[Command] = []
+        while self._requests:
+            commands.append(self._begin(now, self._requests.pop(0)))
+        due = self._periodic_due()
+        if due is not None and now >= due:
+            # The rhythm is kept if a barrier came late, but missed beats are not made up for.
+            interval = self.settings.interval or 0
+            beat = (self._due_at or now) + interval
+            self._due_at = beat if beat > now else now + interval
+            commands.append(self._begin(now, None))
+        return commands
+
+    def _periodic_due(self) -> int | None:
+        """When the next checkpoint may start as things are, or None if something has to end first."""
+        if not self._running or self._due_at is None or self._requests:
+            return None
+        checkpoints = [p for p in self._pending.values() if not p.is_savepoint]
+        if len(checkpoints) >= self.settings.concurrency or len(checkpoints) < len(self._pending):
+            return None
+        if self._last_end is None:
+            return self._due_at
+        return max(self._due_at, self._last_end + self.settings.min_pause)
+
+    def _begin(self, now: int, savepoint: SavepointRequest | None) -> Command:
+        pending = PendingSnapshot(self._next_id, now, self._slots, savepoint)
+        self._next_id += 1
+        self._pending[pending.checkpoint_id] = pending
+        self.statistics.started(pending)
+        base = self.completed.latest_checkpoint()
+        return TriggerBarrier(
+            pending.checkpoint_id, now, None if base is None else base.checkpoint_id, savepoint
+        )
+
+    # Completing
+
+    def _acknowledge(self, event: SlotAcknowledged) -> list[Command]:
+        pending = self._pending.get(event.checkpoint_id)
+        if pending is None:
+            files = [name for state in event.states.values() for name in state.shared_files()]
+            return self._clean_up_after_abort(event.checkpoint_id, files)
+        last = pending.acknowledge(event)
+        self.statistics.progressed(pending)
+        if not last:
+            return []
+        pending.finalizing = True
+        return [WriteMetadata(pending.checkpoint_id, pending.started_at, pending.states(), pending.savepoint)]
+
+    def _complete(self, event: MetadataWritten, now: int) -> list[Command]:
+        pending = self._pending.get(event.checkpoint_id)
+        if pending is None or not pending.finalizing:
+            return self._clean_up_after_abort(event.checkpoint_id, ())
+        del self._pending[pending.checkpoint_id]
+        self._failures.succeeded()
+        self.statistics.succeeded(pending.checkpoint_id, now, event.directory)
+        if not pending.is_savepoint:
+            self._last_end = now
+        snapshot = CompletedSnapshot(
+            pending.checkpoint_id,
+            event.directory,
+            Origin.SAVEPOINT if pending.is_savepoint else Origin.CHECKPOINT,
+            pending.started_at,
+            pending.shared_files(),
+        )
+        self._shared.register(snapshot.checkpoint_id, snapshot.shared_files)
+        commands: list[Command] = [NotifyComplete(pending.checkpoint_id, event.directory, pending.savepoint)]
+        for old in self.completed.add(snapshot):
+            self.statistics.was_discarded(old.checkpoint_id)
+            commands.append(
+                Discard(old.checkpoint_id, self._shared.release(old.checkpoint_id, self._pending))
+            )
+        freed = self._shared.ended(pending.checkpoint_id)
+        if freed:
+            commands.append(Discard(None, freed))
+        return commands
+
+    def _clean_up_after_abort(self, checkpoint_id: int, files: Iterable[str]) -> list[Command]:
+        """Something was written for an attempt that had been given up: it must go as well."""
+        if checkpoint_id not in self._aborted:
+            return []
+        freed = self._shared.drop(files, self._pending)
+        return [Discard(checkpoint_id, freed, self._aborted[checkpoint_id])]
+
+    # Ending
+
+    def _expire(self, now: int) -> list[Command]:
+        commands: list[Command] = []
+        for pending in list(self._pending.values()):
+            # Once the metadata is being written the snapshot may already exist; its outcome is awaited.
+            if not pending.finalizing and now - pending.started_at >= self.settings.timeout:
+                waiting = ", ".join(str(slot) for slot in sorted(pending.missing))
+                message = f"Not complete after {self.settings.timeout} ms; missing slots: {waiting}."
+                commands += self._abort(pending, FailureReason.EXPIRED, message, now)
+        return commands
+
+    def _abort_if_pending(
+        self, checkpoint_id: int, reason: FailureReason, message: str, now: int
+    ) -> list[Command]:
+        pending = self._pending.get(checkpoint_id)
+        return [] if pending is None else self._abort(pending, reason, message, now)
+
+    def _abort(
+        self, pending: PendingSnapshot, reason: FailureReason, message: str, now: int
+    ) -> list[Command]:
+        del self._pending[pending.checkpoint_id]
+        self._aborted[pending.checkpoint_id] = pending.savepoint
+        self.statistics.aborted(pending.checkpoint_id, now, reason, message)
+        freed = self._shared.ended(pending.checkpoint_id)
+        freed += self._shared.drop(pending.shared_files(), self._pending)
+        commands: list[Command] = [
+            NotifyAborted(pending.checkpoint_id, reason, message, pending.savepoint),
+            Discard(pending.checkpoint_id, freed, pending.savepoint),
+        ]
+        if pending.is_savepoint:
+            return commands
+        self._last_end = now
+        error = self._failures.failed(pending.checkpoint_id, reason, message)
+        if error is not None:
+            commands.append(FailJob(error))
+        return commands
+
+    def _halt(self, reason: FailureReason, message: str, now: int) -> list[Command]:
+        self._running = False
+        commands: list[Command] = []
+        for pending in list(self._pending.values()):
+            commands += self._abort(pending, reason, message, now)
+        commands += [RejectSavepoint(request, reason, message) for request in self._requests]
+        self._requests.clear()
+        return commands
+
+    def _end(self, how: JobEnd, now: int) -> list[Command]:
+        commands = self._halt(FailureReason.JOB_STOPPING, "The job has ended.", now)
+        if is_kept(self.settings.retention, how) and self.completed.checkpoints():
+            return commands
+        for old in self.completed.clear():
+            self.statistics.was_discarded(old.checkpoint_id)
+            commands.append(Discard(old.checkpoint_id, self._shared.release(old.checkpoint_id, ())))
+        if self.statistics.triggered:
+            commands.append(DiscardJob())
+        return commands

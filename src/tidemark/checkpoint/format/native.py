@@ -1,0 +1,204 @@
+"""Native files of a backend (RocksDB's SSTs): uploaded once, shared by later checkpoints, fetched on restore.
+
+A file may be reused only from the checkpoint the coordinator names as *base*: that one is complete and its
+files are not deleted while a checkpoint based on it is pending. Files of other attempts, which may be
+aborted and deleted at any moment, are uploaded again under a new name.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import xxhash
+
+from tidemark.checkpoint.metadata.model import FileHandle, NativeHandle
+from tidemark.checkpoint.storage.base import Storage, join
+from tidemark.errors import StorageError
+from tidemark.state.snapshot import NativeCut, StateMeta
+
+__all__ = ["NativeFiles", "fetch_native", "verify_native"]
+
+_CHUNK = 1 << 20
+
+
+class NativeFiles:
+    """What one backend instance has uploaded so far; one per operator subtask and attempt. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._by_checkpoint: dict[int, dict[str, FileHandle]] = {}
+        self._restored: dict[tuple[int, bytes], FileHandle] = {}
+        self._restored_from: int | None = None
+        self._lock = threading.Lock()
+
+    def seed(self, checkpoint_id: int, handles: Iterable[NativeHandle]) -> None:
+        """Allow reuse of the shared files this backend was restored from, recognised by their content.
+
+        Only for a checkpoint of the same job directory; the files of others are not ours to refer to.
+        """
+        with self._lock:
+            self._restored_from = checkpoint_id
+            self._restored = {
+                (file.size, file.checksum): file for handle in handles for file in handle.files if file.shared
+            }
+
+    def upload(
+        self,
+        cut: NativeCut,
+        metas: Iterable[StateMeta],
+        storage: Storage,
+        directory: str,
+        shared: str,
+        prefix: str,
+        *,
+        checkpoint_id: int,
+        base: int | None,
+        inline_threshold: int | None = 0,
+    ) -> tuple[NativeHandle, int]:
+        """Write what is not there yet; return the handle and the number of bytes written.
+
+        Args:
+            cut: The frozen files.
+            metas: The states in them.
+            storage: Where they go.
+            directory: The snapshot's directory, for private files.
+            shared: The job's directory of shared files.
+            prefix: Start of the names of new files, relative to `directory`.
+            checkpoint_id: The snapshot being written.
+            base: The completed checkpoint whose shared files may be used again.
+            inline_threshold: Smaller private files go into the handle; None puts all private ones there.
+
+        Raises:
+            StorageError: A file could not be written; the checkpoint must be aborted.
+        """
+        known = self._known(base)
+        handles = []
+        written = 0
+        for name, path in sorted(cut.files.items()):
+            size = path.stat().st_size
+            old = known.get(name) if name in cut.shared else None
+            if old is None and name in cut.shared:
+                old = self._find_restored(path, name, size, base)
+            if old is not None:
+                handles.append(old)
+                continue
+            if name not in cut.shared and (inline_threshold is None or size < inline_threshold):
+                data = path.read_bytes()
+                handle = FileHandle(name, size, xxhash.xxh3_128_digest(data), inline=data)
+            elif name in cut.shared:
+                target = f"{uuid.uuid4().hex}-{name}"
+                handle = _upload(storage, path, name, shared, target, shared_file=True)
+            else:
+                handle = _upload(storage, path, name, directory, f"{prefix}{name}", shared_file=False)
+            handles.append(handle)
+            written += handle.size
+        with self._lock:
+            self._by_checkpoint[checkpoint_id] = {h.name: h for h in handles if h.shared}
+            for old_id in [i for i in self._by_checkpoint if base is not None and i < base]:
+                del self._by_checkpoint[old_id]
+        return NativeHandle(cut.kind, tuple(handles), tuple(metas), cut.extra), written
+
+    def _known(self, base: int | None) -> dict[str, FileHandle]:
+        if base is None:
+            return {}
+        with self._lock:
+            return self._by_checkpoint.get(base, {})
+
+    def _find_restored(self, path: Path, name: str, size: int, base: int | None) -> FileHandle | None:
+        if base is None or base != self._restored_from or all(s != size for s, _ in self._restored):
+            return None
+        with path.open("rb") as file:
+            old = self._restored.get((size, _digest(file)))
+        return FileHandle(name, old.size, old.checksum, old.path, True) if old is not None else None
+
+
+def fetch_native(
+    handle: NativeHandle, storage: Storage, directory: str, shared: str, target: Path
+) -> dict[str, Path]:
+    """Copy all files of a native snapshot into the local directory `target`, verified; name -> path.
+
+    Raises:
+        StorageError: A file is missing, truncated or damaged; the message names it.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for file in handle.files:
+        path = target / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as output:
+            for chunk in _verified(file, storage, directory, shared):
+                output.write(chunk)
+        files[file.name] = path
+    return files
+
+
+def verify_native(file: FileHandle, storage: Storage, directory: str, shared: str) -> None:
+    """Check every byte of one native file.
+
+    Raises:
+        StorageError: Missing, truncated or damaged; the message names the file.
+    """
+    for _ in _verified(file, storage, directory, shared):
+        pass
+
+
+def _verified(file: FileHandle, storage: Storage, directory: str, shared: str) -> Iterator[bytes]:
+    if file.inline is not None:
+        where = f"inline file '{file.name}'"
+        yield file.inline
+        actual = xxhash.xxh3_128_digest(file.inline)
+    else:
+        assert file.path is not None
+        where = join(shared if file.shared else directory, file.path)
+        hasher = xxhash.xxh3_128()
+        try:
+            with storage.open(where) as source:
+                while chunk := source.read(_CHUNK):
+                    hasher.update(chunk)
+                    yield chunk
+        except OSError as exc:
+            raise StorageError(f"{where} could not be read: {exc}.", path=where) from exc
+        actual = hasher.digest()
+    if actual != file.checksum:
+        raise StorageError(
+            f"{where} is damaged or truncated: its checksum does not match. Use another checkpoint.",
+            path=where,
+        )
+
+
+def _upload(
+    storage: Storage, path: Path, name: str, directory: str, target: str, *, shared_file: bool
+) -> FileHandle:
+    with path.open("rb") as source, storage.create(join(directory, target)) as sink:
+        hashing = _HashingCopy(sink)
+        shutil.copyfileobj(source, hashing, _CHUNK)
+    return FileHandle(name, hashing.size, hashing.digest(), target, shared_file)
+
+
+class _HashingCopy:
+    """Passes bytes on to a file, counts and hashes them."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
+        self._hash = xxhash.xxh3_128()
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        self._sink.write(data)
+        self.size += len(data)
+        return len(data)
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+
+def _digest(file: BinaryIO) -> bytes:
+    hasher = xxhash.xxh3_128()
+    while chunk := file.read(_CHUNK):
+        hasher.update(chunk)
+    return hasher.digest()

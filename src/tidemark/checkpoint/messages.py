@@ -1,0 +1,259 @@
+"""What the coordinator is told (events) and what it asks for (commands), as plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from tidemark.checkpoint.metadata.model import SubtaskState
+from tidemark.errors import CheckpointError, FailureReason
+
+__all__ = [
+    "BarrierReached",
+    "Command",
+    "Discard",
+    "DiscardJob",
+    "Event",
+    "FailJob",
+    "JobEnd",
+    "JobEnded",
+    "JobRestarting",
+    "JobStopping",
+    "MetadataWritten",
+    "NotifyAborted",
+    "NotifyComplete",
+    "RejectSavepoint",
+    "SavepointRequest",
+    "SavepointRequested",
+    "SlotAcknowledged",
+    "SlotDeclined",
+    "Started",
+    "StorageFailed",
+    "Tick",
+    "TriggerBarrier",
+    "WriteMetadata",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRequest:
+    """A user's wish for a savepoint; the directory is already the final one."""
+
+    request_id: str
+    directory: str
+
+
+class JobEnd(Enum):
+    """How a job ended."""
+
+    FINISHED = "finished"
+    CANCELED = "canceled"
+    FAILED = "failed"
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An attempt runs: its slots process records from now on.
+
+    Attributes:
+        slots: Those that must acknowledge every snapshot.
+    """
+
+    slots: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierReached:
+    """No record is in flight: the end of an epoch, or a pause of an idle job. A snapshot may start here."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAcknowledged:
+    """A slot has written its part.
+
+    Attributes:
+        checkpoint_id: Of which snapshot.
+        slot: Which slot.
+        states: Operator uid -> state of the subtask in that slot.
+        sync_ms: Duration of the synchronous part in this slot.
+        async_ms: Duration of the asynchronous part.
+    """
+
+    checkpoint_id: int
+    slot: int
+    states: Mapping[str, SubtaskState] = field(default_factory=dict)
+    sync_ms: int = 0
+    async_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotDeclined:
+    """A slot cannot take part: user code, backend, storage or a size limit failed."""
+
+    checkpoint_id: int
+    slot: int
+    reason: FailureReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataWritten:
+    """`_metadata` is durable."""
+
+    checkpoint_id: int
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFailed:
+    """The driver could not write `_metadata`, or not prepare the snapshot."""
+
+    checkpoint_id: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRequested:
+    """A user asks for a savepoint; it starts at the next barrier."""
+
+    request: SavepointRequest
+
+
+@dataclass(frozen=True, slots=True)
+class JobRestarting:
+    """The attempt has failed; nothing pending can complete any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStopping:
+    """The job is being cancelled or has finished; no snapshot may start any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The job is over; apply the retention rules."""
+
+    how: JobEnd
+
+
+Event: TypeAlias = (
+    Started
+    | Tick
+    | BarrierReached
+    | SlotAcknowledged
+    | SlotDeclined
+    | MetadataWritten
+    | StorageFailed
+    | SavepointRequested
+    | JobRestarting
+    | JobStopping
+    | JobEnded
+)
+
+
+# Commands
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerBarrier:
+    """Record the positions of sources and sinks, and send this barrier to every slot, now.
+
+    Attributes:
+        checkpoint_id: The new snapshot.
+        timestamp: When it was triggered.
+        base: Newest completed checkpoint whose shared files slots may refer to.
+        savepoint: The wish it fulfils, if it is a savepoint.
+    """
+
+    checkpoint_id: int
+    timestamp: int
+    base: int | None = None
+    savepoint: SavepointRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMetadata:
+    """All slots have acknowledged: write `_metadata`, then say `MetadataWritten` or `StorageFailed`."""
+
+    checkpoint_id: int
+    timestamp: int
+    states: Mapping[str, tuple[SubtaskState, ...]]
+    """Operator uid -> states of its subtasks, by index."""
+    savepoint: SavepointRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyComplete:
+    """Tell slots, sources, sinks and whoever waits for the savepoint."""
+
+    checkpoint_id: int
+    directory: str
+    savepoint: SavepointRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyAborted:
+    """Tell slots and whoever waits for the savepoint that the snapshot will not be."""
+
+    checkpoint_id: int
+    reason: FailureReason
+    message: str
+    savepoint: SavepointRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectSavepoint:
+    """A savepoint that was asked for will never start."""
+
+    request: SavepointRequest
+    reason: FailureReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Delete a snapshot: its `_metadata` first, then its directory, then these shared files.
+
+    Attributes:
+        checkpoint_id: Whose directory goes; None if only shared files go.
+        shared: Names in `shared/` nothing refers to any more.
+        savepoint: Set if it is an aborted savepoint, whose directory is elsewhere.
+    """
+
+    checkpoint_id: int | None
+    shared: tuple[str, ...] = ()
+    savepoint: SavepointRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardJob:
+    """No checkpoint of the job is kept: delete its whole directory."""
+
+
+@dataclass(frozen=True)
+class FailJob:
+    """Too many checkpoints failed in a row: end the attempt with this error."""
+
+    error: CheckpointError
+
+
+Command: TypeAlias = (
+    TriggerBarrier
+    | WriteMetadata
+    | NotifyComplete
+    | NotifyAborted
+    | RejectSavepoint
+    | Discard
+    | DiscardJob
+    | FailJob
+)

@@ -1,0 +1,99 @@
+"""Which codec reads which `_metadata` file. Writers write the newest version, readers for all stay.
+
+Every version starts with the same header, drawn in `v1.py`, so that a foreign file, a damaged file and a
+file of a newer release are three different, clear errors.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import xxhash
+
+from tidemark.checkpoint.metadata import v1
+from tidemark.checkpoint.metadata.model import METADATA_FILE, CheckpointMetadata
+from tidemark.checkpoint.storage.base import Storage, join
+from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError
+
+__all__ = ["decode", "encode", "read_metadata", "write_metadata"]
+
+_MAGIC = b"TDMK"
+_HEADER = struct.Struct(">4sHQ16s")
+
+_READERS: dict[int, Callable[[bytes], CheckpointMetadata]] = {v1.VERSION: v1.decode_payload}
+
+
+def encode(metadata: CheckpointMetadata) -> bytes:
+    """The bytes of a `_metadata` file."""
+    payload = v1.encode_payload(metadata)
+    checksum = xxhash.xxh3_128_digest(payload)
+    return _HEADER.pack(_MAGIC, v1.VERSION, len(payload), checksum) + payload
+
+
+def decode(data: bytes, path: str = METADATA_FILE) -> CheckpointMetadata:
+    """Read the bytes of a `_metadata` file; `path` is for messages.
+
+    Raises:
+        MetadataError: Foreign, truncated, damaged, or of an unknown version.
+    """
+    if len(data) < _HEADER.size or data[:4] != _MAGIC:
+        raise MetadataError(
+            f"{path} is not the metadata of a tidemark checkpoint or savepoint ({len(data)} bytes, starts "
+            f"with {data[:4]!r}). Check the path.",
+            path=path,
+        )
+    _, version, length, checksum = _HEADER.unpack_from(data)
+    reader = _READERS.get(version)
+    if reader is None:
+        raise MetadataError(
+            f"{path} has format version {version}; this release reads {sorted(_READERS)}. "
+            "Restore it with the release that wrote it, or a newer one.",
+            path=path,
+        )
+    payload = data[_HEADER.size :]
+    if len(payload) != length:
+        raise MetadataError(
+            f"{path} is incomplete: {len(payload)} of {length} bytes are there. Use another checkpoint.",
+            path=path,
+        )
+    if xxhash.xxh3_128_digest(payload) != checksum:
+        raise MetadataError(
+            f"{path} is damaged: its checksum does not match. Use another checkpoint.", path=path
+        )
+    try:
+        return reader(payload)
+    except ValueError as exc:
+        raise MetadataError(f"{path} cannot be read as version {version}: {exc}.", path=path) from exc
+
+
+def write_metadata(storage: Storage, directory: str, metadata: CheckpointMetadata) -> str:
+    """Write `_metadata` in one put and return its path. This is the commit point of a checkpoint.
+
+    Raises:
+        StorageError: The file may or may not be there; the caller must abort and delete.
+    """
+    path = join(directory, METADATA_FILE)
+    storage.write(path, encode(metadata))
+    return path
+
+
+def read_metadata(storage: Storage, directory: str) -> CheckpointMetadata:
+    """Read the `_metadata` of a snapshot's directory.
+
+    Raises:
+        SavepointNotFoundError: There is none: not a snapshot, or one that never completed.
+        MetadataError: It cannot be understood.
+    """
+    path = join(directory, METADATA_FILE)
+    try:
+        data = storage.read(path)
+    except StorageError as exc:
+        if storage.exists(path):
+            raise
+        raise SavepointNotFoundError(
+            f"There is no completed checkpoint or savepoint at {directory}: {METADATA_FILE} is missing. "
+            "Check the path; a checkpoint that never completed cannot be restored.",
+            path=directory,
+        ) from exc
+    return decode(data, path)

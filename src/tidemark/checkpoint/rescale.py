@@ -1,0 +1,145 @@
+"""Who gets which state when a job starts from a snapshot: pure arithmetic over metadata.
+
+Operators are matched by uid. Keyed state and timers move by key group; a subtask gets every handle that may
+hold rows of its groups and filters while reading. Operator state is redistributed by its mode (spec 10.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tidemark.checkpoint.layout import SnapshotLocation
+from tidemark.checkpoint.metadata.model import (
+    CheckpointMetadata,
+    NativeHandle,
+    OperatorState,
+    SubtaskState,
+    TableHandle,
+)
+from tidemark.errors import ConfigError, MaxParallelismError, UnmappedStateError
+from tidemark.state.key_groups import compute_key_group_range_for_operator_index
+from tidemark.state.operator_state import redistribute
+from tidemark.state.snapshot import OperatorStatePart
+
+__all__ = ["SubtaskRestore", "map_operators", "plan_restore", "resolve_max_parallelism"]
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskRestore:
+    """What one subtask takes over; plain data that travels to its slot."""
+
+    uid: str
+    index: int
+    checkpoint_id: int
+    location: SnapshotLocation
+    key_groups: tuple[int, int] | None = None
+    tables: tuple[TableHandle, ...] = ()
+    natives: tuple[NativeHandle, ...] = ()
+    operator: tuple[OperatorStatePart, ...] = ()
+
+
+def map_operators(
+    metadata: CheckpointMetadata, job_uids: Collection[str], allow_non_restored: bool = False
+) -> dict[str, OperatorState]:
+    """State of each of the job's operators that has some, by uid.
+
+    Args:
+        metadata: The snapshot.
+        job_uids: Uids of all operators, sources and sinks of the job.
+        allow_non_restored: Drop state nobody claims instead of refusing.
+
+    Raises:
+        UnmappedStateError: The snapshot holds state of operators the job does not have.
+    """
+    known = set(job_uids)
+    if not allow_non_restored:
+        lost = {operator.uid: operator.name for operator in metadata.operators if operator.has_state}
+        lost |= {uid: lost.get(uid, "a source") for uid, data in metadata.source_positions.items() if data}
+        lost |= {uid: lost.get(uid, "a sink") for uid, data in metadata.sink_commits.items() if data}
+        missing = sorted(uid for uid in lost if uid not in known)
+        if missing:
+            names = ", ".join(f"'{uid}' ({lost[uid]})" for uid in missing)
+            raise UnmappedStateError(
+                f"Snapshot {metadata.checkpoint_id} of job {metadata.job_id} holds state of operators the "
+                f"job does not have: {names}. Give the operators their old uid, or allow non-restored state "
+                "(-n) to drop it.",
+                operator_uids=missing,
+            )
+    return {operator.uid: operator for operator in metadata.operators if operator.uid in known}
+
+
+def resolve_max_parallelism(
+    operator: OperatorState | None, parallelism: int, explicit: int | None, default: int
+) -> int:
+    """Number of key groups an operator runs with.
+
+    Args:
+        operator: Its restored state, if any.
+        parallelism: What it is going to run with.
+        explicit: What the user set, if anything.
+        default: What applies if nothing was set and nothing restored.
+
+    Raises:
+        MaxParallelismError: The user set another number than the restored keyed state has.
+        ConfigError: More subtasks than key groups.
+    """
+    groups = explicit if explicit is not None else default
+    if operator is not None and operator.is_keyed:
+        groups = operator.max_parallelism
+        if explicit is not None and explicit != groups:
+            raise MaxParallelismError(
+                f"The maximum parallelism of operator '{operator.uid}' is set to {explicit}, but its "
+                f"restored state has {groups} key groups for ever. Remove the setting or set it to "
+                f"{groups}.",
+                operator_uid=operator.uid,
+                restored=groups,
+                requested=explicit,
+            )
+    if parallelism > groups:
+        raise ConfigError(
+            f"Parallelism {parallelism} exceeds the maximum parallelism {groups}"
+            + (f" of the restored operator '{operator.uid}'" if operator is not None else "")
+            + ". Lower the parallelism."
+        )
+    return groups
+
+
+def plan_restore(
+    operator: OperatorState, metadata: CheckpointMetadata, location: SnapshotLocation, parallelism: int
+) -> list[SubtaskRestore]:
+    """What each of `parallelism` new subtasks of the operator takes over, in order of subtasks."""
+    old = sorted(operator.subtasks, key=lambda subtask: subtask.index)
+    parts = redistribute([list(subtask.operator) for subtask in old], parallelism)
+    plans = []
+    for index in range(parallelism):
+        groups = (
+            compute_key_group_range_for_operator_index(operator.max_parallelism, parallelism, index)
+            if operator.is_keyed
+            else None
+        )
+        overlapping = [subtask for subtask in old if groups is not None and _overlap(subtask, groups)]
+        plans.append(
+            SubtaskRestore(
+                operator.uid,
+                index,
+                metadata.checkpoint_id,
+                location,
+                groups,
+                tuple(
+                    table
+                    for subtask in overlapping
+                    for table in subtask.tables
+                    # Empty tables travel too: the state's serializers must not be forgotten.
+                    if groups is not None and (not table.rows or table.overlaps(*groups))
+                ),
+                tuple(subtask.native for subtask in overlapping if subtask.native is not None),
+                tuple(parts[index]),
+            )
+        )
+    return plans
+
+
+def _overlap(subtask: SubtaskState, groups: tuple[int, int]) -> bool:
+    mine = subtask.key_groups
+    return mine is not None and mine[0] <= groups[1] and mine[1] >= groups[0]

@@ -1,0 +1,228 @@
+"""Storage in file systems: local disks directly, everything else (HDFS, S3, …) through fsspec.
+
+A whole file is published atomically: on local disks and HDFS-like systems by a temporary name and a
+rename, on object stores by a single put, which they do atomically themselves. Local files reach the disk
+(`fsync`) before they get their name, so that `_metadata`, written last, never names bytes a power cut lost.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, cast
+
+from tidemark.checkpoint.storage.base import is_local, local_path, name_of, parent
+from tidemark.errors import StorageError
+
+__all__ = ["FileSystemStorage"]
+
+# These publish an object when it is complete and cannot rename cheaply. On all others a half-written
+# file can be seen, so it gets a temporary name first.
+_ATOMIC_PUT = frozenset(
+    {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "cos", "obs", "memory"}
+)
+
+
+class FileSystemStorage:
+    """Files under any path or URI; the scheme of each path chooses the file system.
+
+    Args:
+        sync: Force local files to disk before they are published.
+        options: Passed to fsspec for non-local paths (credentials, endpoints).
+    """
+
+    def __init__(self, *, sync: bool = True, options: dict[str, Any] | None = None) -> None:
+        self._sync = sync
+        self._options = dict(options or {})
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put a whole file atomically."""
+        if is_local(path):
+            with self.create(path) as file:
+                file.write(data)
+            return
+        with _mapped("written", path):
+            fs, remote = self._remote(path)
+            if _protocol(fs) in _ATOMIC_PUT:
+                fs.pipe_file(remote, data)
+                return
+            temporary = _temporary(remote)
+            fs.makedirs(parent(remote), exist_ok=True)
+            fs.pipe_file(temporary, data)
+            fs.mv(temporary, remote)
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        """Stream into a file that appears at `path` when the block ends."""
+        if is_local(path):
+            with self._create_local(path) as file:
+                yield file
+        else:
+            with self._create_remote(path) as file:
+                yield file
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+        with _mapped("read", path):
+            if is_local(path):
+                with open(local_path(path), "rb") as file:
+                    return file.read()
+            fs, remote = self._remote(path)
+            return cast(bytes, fs.cat_file(remote))
+
+    def open(self, path: str) -> BinaryIO:
+        """Open for reading and seeking."""
+        with _mapped("read", path):
+            if is_local(path):
+                # Unbuffered: readers here fetch whole verified spans, so a buffer would only copy.
+                return cast(BinaryIO, open(local_path(path), "rb", buffering=0))
+            fs, remote = self._remote(path)
+            return cast(BinaryIO, fs.open(remote, "rb"))
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there."""
+        with _mapped("looked up", path):
+            if is_local(path):
+                return os.path.exists(local_path(path))
+            fs, remote = self._remote(path)
+            fs.invalidate_cache()
+            return bool(fs.exists(remote))
+
+    def is_file(self, path: str) -> bool:
+        """Whether a file is there."""
+        with _mapped("looked up", path):
+            if is_local(path):
+                return os.path.isfile(local_path(path))
+            fs, remote = self._remote(path)
+            fs.invalidate_cache()
+            return bool(fs.isfile(remote))
+
+    def list(self, path: str) -> list[str]:
+        """Names directly inside `path`."""
+        with _mapped("listed", path):
+            if is_local(path):
+                try:
+                    return sorted(os.listdir(local_path(path)))
+                except (FileNotFoundError, NotADirectoryError):
+                    return []
+            fs, remote = self._remote(path)
+            fs.invalidate_cache()
+            try:
+                entries = fs.ls(remote, detail=False)
+            except FileNotFoundError:
+                return []
+            # Object stores list the directory marker itself; a path that is a file lists itself.
+            mine = remote.strip("/")
+            return sorted({name_of(entry) for entry in entries if entry.strip("/") != mine})
+
+    def size(self, path: str) -> int:
+        """Length of the file."""
+        with _mapped("read", path):
+            if is_local(path):
+                return os.path.getsize(local_path(path))
+            fs, remote = self._remote(path)
+            return int(fs.size(remote))
+
+    def delete(self, path: str) -> None:
+        """Remove one file."""
+        with _mapped("deleted", path), suppress(FileNotFoundError):
+            if is_local(path):
+                os.unlink(local_path(path))
+                return
+            fs, remote = self._remote(path)
+            fs.rm_file(remote)
+
+    def delete_tree(self, path: str) -> None:
+        """Remove a directory and all in it."""
+        with _mapped("deleted", path), suppress(FileNotFoundError):
+            if is_local(path):
+                shutil.rmtree(local_path(path))
+                return
+            fs, remote = self._remote(path)
+            fs.rm(remote, recursive=True)
+
+    def _remote(self, path: str) -> tuple[Any, str]:
+        # Imported on use: local jobs, the common case, never pay for it.
+        import fsspec
+
+        try:
+            fs, remote = fsspec.core.url_to_fs(path, **self._options)
+        except (ImportError, ValueError) as exc:
+            raise StorageError(
+                f"No file system is known for {path}: {exc}. Install the fsspec driver of that scheme "
+                "or choose another checkpoint directory.",
+                path=path,
+            ) from exc
+        return fs, remote
+
+    @contextmanager
+    def _create_local(self, path: str) -> Iterator[BinaryIO]:
+        final = local_path(path)
+        temporary = _temporary(final)
+        with _mapped("written", path):
+            os.makedirs(os.path.dirname(final) or ".", exist_ok=True)
+            file = open(temporary, "wb", buffering=1 << 16)  # noqa: SIM115
+        try:
+            with _mapped("written", path), file:
+                yield file
+                file.flush()
+                if self._sync:
+                    os.fsync(file.fileno())
+            with _mapped("written", path):
+                os.replace(temporary, final)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    @contextmanager
+    def _create_remote(self, path: str) -> Iterator[BinaryIO]:
+        with _mapped("written", path):
+            fs, remote = self._remote(path)
+            atomic = _protocol(fs) in _ATOMIC_PUT
+            target = remote if atomic else _temporary(remote)
+            if not atomic:
+                fs.makedirs(parent(remote), exist_ok=True)
+            file = cast(BinaryIO, fs.open(target, "wb"))
+        try:
+            with _mapped("written", path):
+                yield file
+                file.close()
+                if not atomic:
+                    fs.mv(target, remote)
+        except BaseException:
+            # fsspec publishes on close even after an error, so what it published must go again.
+            with suppress(Exception):
+                file.close()
+            with suppress(Exception):
+                fs.rm_file(target)
+            raise
+
+
+def _temporary(path: str) -> str:
+    # A leading dot hides it from Spark and DuckDB, should somebody read the directory just now.
+    head, slash, name = path.rpartition("/")
+    return f"{head}{slash}.{name}.{uuid.uuid4().hex[:8]}.tmp"
+
+
+def _protocol(fs: Any) -> str:
+    protocol = fs.protocol
+    return protocol if isinstance(protocol, str) else str(protocol[0])
+
+
+@contextmanager
+def _mapped(verb: str, path: str) -> Iterator[None]:
+    """Turn errors of file systems into `StorageError`; errors of ours pass."""
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise StorageError(f"{path} could not be {verb}: it does not exist.", path=path) from exc
+    except OSError as exc:
+        raise StorageError(
+            f"{path} could not be {verb}: {type(exc).__name__}: {exc}. Check that the place can be "
+            "reached, the permissions and the free space.",
+            path=path,
+        ) from exc
