@@ -1,0 +1,251 @@
+"""The heap backend: what operators reach through the `KeyedStateBackend` contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.backends.heap.cleanup import IncrementalCleanup
+from tidemark.backends.heap.cut import HeapCut, LiveStateTable
+from tidemark.backends.heap.handles import HeapValueState
+from tidemark.backends.heap.restored import RestoredState, new_table
+from tidemark.backends.heap.tables import HeapTable, HeapValueTable, unit_copier
+from tidemark.backends.registration import (
+    RegisteredStates,
+    StateSpec,
+    create_handle,
+    resolve_restored,
+    spec_of,
+)
+from tidemark.backends.table import ABSENT
+from tidemark.backends.ttl import TtlRule
+from tidemark.errors import BackendError
+from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
+from tidemark.state.canonical import StateSerializers, tokens_to_keys
+from tidemark.state.descriptors import StateDescriptor, StateKind
+from tidemark.state.layers import FrozenView
+from tidemark.state.namespace import VOID, Namespace, NamespaceKind
+from tidemark.state.primitives import State
+from tidemark.state.snapshot import KeyedCut, StateMeta, StateTable
+
+__all__ = ["HeapKeyedStateBackend"]
+
+Visible = Callable[[Any], Any]
+"""From what is stored at an address to the part a read would return, `ABSENT` if there is none."""
+
+
+class HeapKeyedStateBackend(KeyedStateBackend):
+    """Keeps keyed state as Python objects, one dictionary per state."""
+
+    def __init__(self, parameters: BackendParameters) -> None:
+        """Start empty."""
+        self.parameters = parameters
+        self.context = KeyContext()
+        self._states = RegisteredStates()
+        self._tables: dict[str, HeapTable] = {}
+        self._restored: dict[str, RestoredState] = {}
+        self._restored_metas: dict[str, StateMeta] = {}
+        self._cleanups_per_record: list[IncrementalCleanup] = []
+        self._cut_pending = False
+
+    def state(self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID) -> State:
+        """Register the state, or find it again, and return its handle."""
+        handle = self._states.find(descriptor, namespace)
+        if handle is not None:
+            return handle
+        spec = spec_of(descriptor, self.parameters.key_serializer, namespace)
+        restored = self._restored.get(spec.name)
+        if restored is None:
+            table = new_table(spec.kind)
+        else:
+            resolution = resolve_restored(restored.meta, spec)
+            table = restored.take_over(resolution)
+            spec = resolution.spec
+            del self._restored[spec.name]
+        table.copy = unit_copier(spec.value, spec.ttl is not None)
+        handle = self._handle(spec, table)
+        self._tables[spec.name] = table
+        self._states.add(spec, handle)
+        return handle
+
+    def _handle(self, spec: StateSpec, table: HeapTable) -> State:
+        if spec.ttl is None:
+            if spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID:
+                assert isinstance(table, HeapValueTable)
+                return HeapValueState(spec, self.context, table)
+            return create_handle(spec, self.context, table)
+        strategy = spec.ttl.get_cleanup_strategies().get_incremental_cleanup_strategy()
+        if strategy is None:
+            return create_handle(spec, self.context, table)
+        cleanup = IncrementalCleanup(table, self.context, spec.ttl.ttl_ms, strategy.cleanup_size)
+        if strategy.every_record:
+            self._cleanups_per_record.append(cleanup)
+        return create_handle(spec, self.context, table, cleanup.step)
+
+    def start_batch(self, tokens: Sequence[KeyToken] | None = None) -> None:
+        """Read the clock; fold the layers of cuts that have been released."""
+        self.context.now = self.parameters.clock.now()
+        if self._cut_pending:
+            self._fold()
+
+    def end_batch(self) -> None:
+        """Fold the layers of cuts that have been released."""
+        if self._cut_pending:
+            self._fold()
+
+    def _fold(self) -> None:
+        carried = [restored.table for restored in self._restored.values() if restored.table is not None]
+        pending = False
+        for table in [*self._tables.values(), *carried]:
+            table.store.fold()
+            pending = pending or table.store.has_views
+        self._cut_pending = pending
+
+    def record_processed(self) -> None:
+        """Advance the clean-ups that want every record."""
+        for cleanup in self._cleanups_per_record:
+            cleanup.step()
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether some state cleans up on every record."""
+        return bool(self._cleanups_per_record)
+
+    def keys(self, state_name: str, namespace: Namespace = VOID) -> list[KeyToken]:
+        """Tokens of all keys that hold a visible value in that state and namespace."""
+        with_namespace, table, visible = self._look_up(state_name)
+        addresses = [at for at, unit in table.store.items() if visible(unit) is not ABSENT]
+        return [at[0] for at in addresses if at[1] == namespace] if with_namespace else addresses
+
+    def namespaces(self, state_name: str, token: KeyToken) -> list[Namespace]:
+        """Namespaces in which `token` holds a visible value."""
+        with_namespace, table, visible = self._look_up(state_name)
+        if not with_namespace:
+            unit = table.store.get(token, ABSENT)
+            return [VOID] if unit is not ABSENT and visible(unit) is not ABSENT else []
+        found = [(at, unit) for at, unit in table.store.items() if at[0] == token]
+        return [at[1] for at, unit in found if visible(unit) is not ABSENT]
+
+    def num_entries(self, state_name: str | None = None) -> int:
+        """Physical entries, expired ones included."""
+        counters: dict[str, HeapTable | RestoredState] = {**self._tables, **self._restored}
+        if state_name is None:
+            return sum(counter.num_entries() for counter in counters.values())
+        return counters[state_name].num_entries() if state_name in counters else 0
+
+    def query(self, state_name: str, token: KeyToken, namespace: Namespace = VOID) -> tuple[bool, Any]:
+        """Read for an outside client: `(found, value)`."""
+        with_namespace, table, visible = self._look_up(state_name)
+        unit = table.store.get((token, namespace) if with_namespace else token, ABSENT)
+        unit = unit if unit is ABSENT else visible(unit)
+        return (False, None) if unit is ABSENT else (True, self._result(state_name, unit))
+
+    def _result(self, name: str, unit: Any) -> Any:
+        registered = self._states.spec(name) if name in self._states else None
+        kind = registered.kind if registered else self._restored[name].meta.kind
+        ttl = registered.ttl is not None if registered else self._restored[name].meta.ttl
+        if kind is StateKind.LIST:
+            return [element[0] if ttl else element for element in unit]
+        if kind is StateKind.MAP:
+            serializers: StateSerializers = (
+                registered.serializers if registered else self._restored[name].stored_serializers()
+            )
+            assert serializers.map_key is not None
+            values = [value[0] if ttl else value for value in unit.values()]
+            return dict(zip(tokens_to_keys(list(unit), serializers.map_key), values, strict=True))
+        value = unit[0] if ttl else unit
+        if kind is StateKind.AGGREGATING and registered:
+            return registered.descriptor.agg_function.get_result(value)  # type: ignore[attr-defined]
+        return value
+
+    def _look_up(self, name: str) -> tuple[bool, HeapTable, Visible]:
+        """Whether the state has namespaces, its table, and what of a unit is visible."""
+        restored = self._restored.get(name)
+        if restored is not None:
+            return bool(restored.meta.namespace.columns), restored.decoded(), _everything
+        spec = self._states.spec(name)
+        visible = _visibility(spec, self.parameters.clock.now())
+        return bool(spec.namespace.columns), self._tables[name], visible
+
+    def cut(self, *, incremental: bool = False) -> KeyedCut:
+        """Freeze the content as it is now, in constant time per state."""
+        groups = self.parameters.max_parallelism
+        now = self.parameters.clock.now()
+        # Before anything is frozen: a serializer without a usable snapshot declines the checkpoint here.
+        registered = [(spec, spec.meta()) for spec in self._states]
+        tables: list[StateTable] = []
+        views: list[FrozenView] = []
+        for spec, meta in registered:
+            view = self._tables[spec.name].store.freeze()
+            views.append(view)
+            tables.append(LiveStateTable(meta, spec.serializers, view, groups, _dead_before(spec, now)))
+        for restored in self._restored.values():
+            table, carried = restored.freeze(groups)
+            tables.append(table)
+            views += [carried] if carried is not None else []
+        self._cut_pending = True
+        cut = HeapCut(tables, views)
+        return cut if self.parameters.asynchronous else cut.materialize()
+
+    def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:
+        """Take over canonical rows of one state."""
+        self._restored_metas.setdefault(meta.name, meta)
+        if meta.name not in self._restored:
+            self._restored[meta.name] = RestoredState(meta)
+        self._restored[meta.name].add(batches)
+
+    def restored_states(self) -> list[StateMeta]:
+        """States that came by restore, registered since or not."""
+        return list(self._restored_metas.values())
+
+    def restore_native(
+        self, kind: str, files: dict[str, Path], extra: bytes, metas: Sequence[StateMeta]
+    ) -> None:
+        """Refuse: the heap backend has no files of its own."""
+        raise BackendError(
+            f"The heap backend cannot read a native snapshot of kind '{kind}'. Restore it with the backend "
+            "that wrote it, take a savepoint there, and restore that one here.",
+            backend="heap",
+        )
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Nothing to do: every snapshot is full."""
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._states = RegisteredStates()
+        self._tables.clear()
+        self._restored.clear()
+        self._cleanups_per_record.clear()
+
+
+def _dead_before(spec: StateSpec, now: int) -> int | None:
+    """Stamp up to which a full snapshot leaves units out, or None if it keeps all."""
+    ttl = spec.ttl
+    if ttl is None or not ttl.get_cleanup_strategies().in_full_snapshot():
+        return None
+    return now - ttl.ttl_ms
+
+
+def _everything(unit: Any) -> Any:
+    return unit
+
+
+def _visibility(spec: StateSpec, now: int) -> Visible:
+    if spec.ttl is None or TtlRule(spec.ttl).return_expired:
+        return _everything
+    dead_before = now - spec.ttl.ttl_ms
+
+    def visible_value(unit: Any) -> Any:
+        return unit if unit[1] > dead_before else ABSENT
+
+    def visible_list(units: Any) -> Any:
+        return [unit for unit in units if unit[1] > dead_before] or ABSENT
+
+    def visible_map(entries: Any) -> Any:
+        return {key: unit for key, unit in entries.items() if unit[1] > dead_before} or ABSENT
+
+    return {StateKind.LIST: visible_list, StateKind.MAP: visible_map}.get(spec.kind, visible_value)

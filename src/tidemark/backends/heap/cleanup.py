@@ -1,0 +1,73 @@
+"""Incremental clean-up of expired state: a lazy, endless walk over one state, a few entries at a time.
+
+The walk goes over a list of addresses taken when a round begins, so the state may change freely under
+it; addresses that have gone meanwhile are skipped, new ones are met in the next round. Taking the list
+costs as much as a round's worth of accesses saves, and nothing at all if the state is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from tidemark.backends.heap.tables import HeapListTable, HeapMapTable, HeapTable
+from tidemark.backends.table import ABSENT, Address
+from tidemark.state.backend import KeyContext
+
+__all__ = ["IncrementalCleanup"]
+
+
+class IncrementalCleanup:
+    """Removes expired units of one state, `size` entries per step (map state: map entries)."""
+
+    __slots__ = ("_addresses", "_context", "_map_at", "_map_keys", "_size", "_table", "_ttl")
+
+    def __init__(self, table: HeapTable, context: KeyContext, ttl: int, size: int) -> None:
+        """Prepare a walk over `table`."""
+        self._table = table
+        self._context = context
+        self._ttl = ttl
+        self._size = size
+        self._addresses: list[Address] = []
+        self._map_at: Address = None
+        self._map_keys: list[Hashable] = []
+
+    def step(self) -> None:
+        """Look at the next entries; a round that ends begins anew with the next step."""
+        if not self._addresses and not self._map_keys:
+            self._addresses = [at for at, _ in self._table.store.items()]
+        dead_before = self._context.now - self._ttl
+        if isinstance(self._table, HeapMapTable):
+            self._step_map(self._table, dead_before)
+            return
+        addresses = self._addresses
+        for _ in range(min(self._size, len(addresses))):
+            self._look_at(addresses.pop(), dead_before)
+
+    def _look_at(self, at: Address, dead_before: int) -> None:
+        table = self._table
+        unit: Any = table.store.get(at)
+        if unit is None:
+            return
+        if not isinstance(table, HeapListTable):
+            if unit[1] <= dead_before:
+                table.store.remove(at)
+            return
+        if any(element[1] <= dead_before for element in unit):
+            # Through `get`, which takes elements out of a pending snapshot before they move to other places.
+            table.replace(at, [element for element in table.get(at) if element[1] > dead_before])
+
+    def _step_map(self, table: HeapMapTable, dead_before: int) -> None:
+        left = self._size
+        while left:
+            if not self._map_keys:
+                if not self._addresses:
+                    return
+                self._map_at = self._addresses.pop()
+                self._map_keys = list(table.store.get(self._map_at) or ())
+                continue
+            map_key = self._map_keys.pop()
+            left -= 1
+            unit = (table.store.get(self._map_at) or {}).get(map_key, ABSENT)
+            if unit is not ABSENT and unit[1] <= dead_before:
+                table.remove(self._map_at, map_key)

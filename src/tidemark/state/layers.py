@@ -1,0 +1,193 @@
+"""A dictionary that can be frozen in constant time: how heap state and timers survive a cut.
+
+Without a cut pending, all content is in `live`, a plain dictionary, and callers may use it directly. A cut
+pushes `live` down as a frozen layer that never changes while somebody reads it, and an empty `live` begins
+on top of it::
+
+    live     what was written since the last cut      } a lookup goes from top to bottom and stops
+    layer n  ...                                      } at the first layer that has the address,
+    layer 1  what was written between cut 1 and 2     } or that says it is dead
+    layer 0  everything there was at cut 1
+
+A cut sees the frozen layers below it. When no cut is pending any more the layers are folded into the
+lowest one, which costs as much as was written meanwhile, not as much as there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemark.errors import IllegalStateError
+
+__all__ = ["FrozenView", "Layer", "LayeredDict", "visible_items"]
+
+_MAX_LAYERS = 4
+"""Above this many frozen layers the upper ones are folded into a new one, so that lookups stay short."""
+
+
+@dataclass(slots=True)
+class Layer:
+    """One generation of writes. An address in both means: deleted, then written again."""
+
+    entries: dict[Hashable, Any] = field(default_factory=dict)
+    dead: set[Hashable] = field(default_factory=set)
+
+
+class FrozenView:
+    """The content of a `LayeredDict` at a cut. Reading is safe from any thread until `release`."""
+
+    __slots__ = ("_layers", "released")
+
+    def __init__(self, layers: tuple[Layer, ...]) -> None:
+        """Look at `layers`, lowest first."""
+        self._layers = layers
+        self.released = False
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """All entries at the cut, in no promised order.
+
+        Raises:
+            IllegalStateError: The view was released.
+        """
+        layers = self._layers
+        if not layers:
+            raise IllegalStateError("This cut was released; its content may be gone.")
+        if len(layers) == 1:
+            return list(layers[0].entries.items())
+        return list(visible_items(layers))
+
+    def release(self) -> None:
+        """Say that nobody reads this view any more; the owner folds the layers at its next occasion."""
+        self.released = True
+        self._layers = ()
+
+
+class LayeredDict:
+    """A dictionary with cheap cuts. One thread owns it; only `FrozenView`s go to others.
+
+    Attributes:
+        live: Entries written since the last pending cut, all of them if `frozen` is empty.
+        dead: Addresses deleted since then (meaningless while `frozen` is empty).
+        frozen: Layers below, newest first.
+    """
+
+    __slots__ = ("_views", "dead", "frozen", "live")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.live: dict[Any, Any] = {}
+        self.dead: set[Hashable] = set()
+        self.frozen: tuple[Layer, ...] = ()
+        self._views: list[FrozenView] = []
+
+    def find_frozen(self, at: Hashable, default: Any = None) -> Any:
+        """What the frozen layers say about an address that is not in `live`."""
+        if at in self.dead:
+            return default
+        for layer in self.frozen:
+            entries = layer.entries
+            if at in entries:
+                return entries[at]
+            if at in layer.dead:
+                return default
+        return default
+
+    def get(self, at: Hashable, default: Any = None) -> Any:
+        """The value at `at`, which the caller must not change in place."""
+        live = self.live
+        if at in live:
+            return live[at]
+        return self.find_frozen(at, default) if self.frozen else default
+
+    def get_own(self, at: Hashable, copy: Callable[[Any], Any]) -> Any:
+        """The value at `at` for changing it in place, or None; a frozen one is copied first."""
+        live = self.live
+        if at in live:
+            return live[at]
+        if not self.frozen:
+            return None
+        value = self.find_frozen(at)
+        if value is None:
+            return None
+        value = live[at] = copy(value)
+        return value
+
+    def put(self, at: Hashable, value: Any) -> None:
+        """Set the value at `at`."""
+        self.live[at] = value
+
+    def remove(self, at: Hashable) -> None:
+        """Drop `at`, if it is there."""
+        self.live.pop(at, None)
+        if self.frozen:
+            self.dead.add(at)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All entries; the dictionary must not change meanwhile."""
+        if not self.frozen:
+            return iter(self.live.items())
+        return visible_items((*reversed(self.frozen), Layer(self.live, self.dead)))
+
+    def __len__(self) -> int:
+        return len(self.live) if not self.frozen else sum(1 for _ in self.items())
+
+    def freeze(self) -> FrozenView:
+        """Cut: fix the content for a reader, in constant time."""
+        if self.live or self.dead or not self.frozen:
+            self.frozen = (Layer(self.live, self.dead), *self.frozen)
+            self.live, self.dead = {}, set()
+            if len(self.frozen) > _MAX_LAYERS:
+                self._shorten()
+        view = FrozenView(tuple(reversed(self.frozen)))
+        self._views.append(view)
+        return view
+
+    @property
+    def has_views(self) -> bool:
+        """Whether some cut has not been folded back."""
+        return bool(self._views)
+
+    def fold(self) -> None:
+        """Take note of released views; when none is left, go back to a single plain dictionary."""
+        self._views = [view for view in self._views if not view.released]
+        if self._views or not self.frozen:
+            return
+        *uppers, base = self.frozen
+        entries = base.entries
+        for layer in [*reversed(uppers), Layer(self.live, self.dead)]:
+            _fold_into(entries, layer)
+        self.live, self.dead, self.frozen = entries, set(), ()
+
+    def _shorten(self) -> None:
+        """Replace all layers but the lowest by one; views keep the old ones."""
+        *uppers, base = self.frozen
+        merged = Layer()
+        for layer in reversed(uppers):
+            merged.dead |= layer.dead
+            _fold_into(merged.entries, layer)
+        self.frozen = (merged, base)
+
+
+def _fold_into(entries: dict[Hashable, Any], upper: Layer) -> None:
+    for at in upper.dead:
+        entries.pop(at, None)
+    entries.update(upper.entries)
+
+
+def visible_items(layers: tuple[Layer, ...]) -> Iterator[tuple[Any, Any]]:
+    """Entries that a lookup through `layers` (lowest first) would find."""
+    hidden: set[Hashable] = set()
+    top = len(layers) - 1
+    for depth in range(top, -1, -1):
+        layer = layers[depth]
+        if depth == top:
+            yield from layer.entries.items()
+        else:
+            for at, value in layer.entries.items():
+                if at not in hidden:
+                    yield at, value
+        if depth:
+            hidden |= layer.entries.keys()
+            hidden |= layer.dead
