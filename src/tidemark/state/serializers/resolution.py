@@ -1,0 +1,159 @@
+"""What a backend asks when it meets restored state: who reads the old values, who writes the new ones?
+
+The answer is a `Resolution`. Its `reader` accepts both stored forms, bytes and Arrow columns, and yields
+values that fit the new serializer, so a backend migrates state by reading with `reader` and writing with
+`serializer`, whatever the reason for the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidemark.errors import StateMigrationException
+from tidemark.state.serializers.base import TypeSerializer
+from tidemark.state.serializers.compatibility import (
+    TypeSerializerSchemaCompatibility,
+    TypeSerializerSnapshot,
+    load_serializer_snapshot,
+)
+from tidemark.state.serializers.registry import serializer_for
+from tidemark.types.typeinfo import TypeInformation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Migration", "Resolution", "resolve_compatibility", "resolve_key_compatibility"]
+
+
+class Migration(NamedTuple):
+    """A declared way from values of an old type to values of the new one."""
+
+    from_type_info: TypeInformation
+    function: Callable[[Any], Any]
+
+
+class Resolution(TypeSerializerSchemaCompatibility):
+    """A compatibility answer together with the serializers that follow from it.
+
+    Attributes:
+        serializer: Writes and reads from now on: the new one, or the reconfigured one.
+        reader: Reads what is stored. The same as `serializer` unless the answer is *after migration*.
+    """
+
+    def __init__(
+        self,
+        answer: TypeSerializerSchemaCompatibility,
+        serializer: TypeSerializer[Any],
+        reader: TypeSerializer[Any],
+        old: str,
+    ) -> None:
+        super().__init__(answer._kind, answer._reconfigured)
+        self.serializer = serializer
+        self.reader = reader
+        self._old = old
+
+    def require_compatible(
+        self, state_name: str | None = None, operator_uid: str | None = None, role: str = "state"
+    ) -> None:
+        """Do nothing unless the answer is *incompatible*.
+
+        Args:
+            state_name: Name of the state, for the message.
+            operator_uid: The operator it belongs to.
+            role: What was resolved: the state itself, its map keys, the keys of the stream.
+
+        Raises:
+            StateMigrationException: The stored values cannot be used with the new serializer.
+        """
+        if self.is_incompatible():
+            subject = f"The {role} of state {state_name!r}" if role != "state" else f"State {state_name!r}"
+            if state_name is None:
+                subject = f"The {role}"
+            raise StateMigrationException(
+                f"{subject} was written as {self._old} but is read as {self.serializer!r}. Declare a "
+                "migration on the descriptor, go back to the old type, or give the operator a new uid.",
+                state_name=state_name,
+                operator_uid=operator_uid,
+            )
+
+
+class _MappedReader(TypeSerializer[Any]):
+    """Reads with another serializer and passes every value through a function; cannot write."""
+
+    def __init__(self, inner: TypeSerializer[Any], function: Callable[[Any], Any]) -> None:
+        self._inner = inner
+        self._function = function
+
+    def serialize(self, element: Any, stream: Any) -> None:
+        """Refuse: the old form is only ever read."""
+        raise StateMigrationException("Migrated values are written with the new serializer, not the old one.")
+
+    def deserialize(self, stream: Any) -> Any:
+        """Read one old element and migrate it."""
+        return self._function(self._inner.deserialize(stream))
+
+    def from_bytes(self, data: bytes) -> Any:
+        """Return the migrated value."""
+        return self._function(self._inner.from_bytes(data))
+
+    def arrow_type(self) -> pa.DataType:
+        """Return the type of the stored column."""
+        return self._inner.arrow_type()
+
+    def _from_array(self, array: pa.Array) -> list[Any]:
+        function = self._function
+        return [function(value) for value in self._inner.from_arrow(array)]
+
+
+def resolve_compatibility(
+    old_snapshot: TypeSerializerSnapshot[Any] | bytes,
+    new_serializer: TypeSerializer[Any],
+    migrations: Iterable[Migration | tuple[TypeInformation, Callable[[Any], Any]]] = (),
+) -> Resolution:
+    """Decide how stored values meet the new serializer.
+
+    The snapshot decides first. Only if it finds the new serializer incompatible, the first migration whose
+    old type is the stored one turns the answer into *after migration*.
+
+    Args:
+        old_snapshot: The restored snapshot, or its stored form.
+        new_serializer: The serializer of the running job.
+        migrations: Pairs of an old type and a function from its values to new ones.
+
+    Raises:
+        StateMigrationException: The class of the snapshot, or a class it refers to, cannot be imported.
+    """
+    snapshot = load_serializer_snapshot(old_snapshot) if isinstance(old_snapshot, bytes) else old_snapshot
+    answer = snapshot.resolve_schema_compatibility(new_serializer)
+    old = repr(snapshot) if type(snapshot).__repr__ is not object.__repr__ else type(snapshot).__qualname__
+    if answer.is_compatible_as_is():
+        return Resolution(answer, new_serializer, new_serializer, old)
+    if answer.is_compatible_with_reconfigured_serializer():
+        chosen = answer.get_reconfigured_serializer()
+        return Resolution(answer, chosen, chosen, old)
+    if answer.is_compatible_after_migration():
+        return Resolution(answer, new_serializer, snapshot.restore_serializer(), old)
+    for from_type_info, function in migrations:
+        former = serializer_for(from_type_info)
+        found = snapshot.resolve_schema_compatibility(former)
+        if found.is_incompatible():
+            continue
+        source = snapshot.restore_serializer() if found.is_compatible_after_migration() else former
+        answer = TypeSerializerSchemaCompatibility.compatible_after_migration()
+        return Resolution(answer, new_serializer, _MappedReader(source, function), old)
+    return Resolution(answer, new_serializer, new_serializer, old)
+
+
+def resolve_key_compatibility(
+    old_snapshot: TypeSerializerSnapshot[Any] | bytes, new_serializer: TypeSerializer[Any]
+) -> Resolution:
+    """Decide about keys, which never migrate: what would need migration is incompatible.
+
+    A key that changes its bytes changes its key group, so it would have to move to another subtask.
+    """
+    resolution = resolve_compatibility(old_snapshot, new_serializer)
+    if resolution.is_compatible_after_migration():
+        refused = TypeSerializerSchemaCompatibility.incompatible()
+        return Resolution(refused, new_serializer, new_serializer, resolution._old)
+    return resolution
