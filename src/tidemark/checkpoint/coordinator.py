@@ -198,10 +198,7 @@ class CheckpointCoordinator:
             commands.append(self._begin(now, self._requests.pop(0)))
         due = self._periodic_due()
         if due is not None and now >= due:
-            # The rhythm is kept if a barrier came late, but missed beats are not made up for.
-            interval = self.settings.interval or 0
-            beat = (self._due_at or now) + interval
-            self._due_at = beat if beat > now else now + interval
+            self._due_at = now + (self.settings.interval or 0)
             commands.append(self._begin(now, None))
         return commands
 

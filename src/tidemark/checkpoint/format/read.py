@@ -6,7 +6,7 @@ import bisect
 import io
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,9 @@ def read_table(
 
     with _VerifiedFile(handle, storage, directory) as source:
         try:
-            file = pq.ParquetFile(pa.PythonFile(source, mode="r"), pre_buffer=False)
+            file = pq.ParquetFile(
+                pa.PythonFile(source, mode="r"), metadata=_metadata(source), pre_buffer=False
+            )
             for i in wanted:
                 group = handle.row_groups[i]
                 table = file.read_row_group(i, use_threads=False)
@@ -55,10 +57,8 @@ def read_schema(handle: TableHandle, storage: Storage, directory: str) -> pa.Sch
     Raises:
         StorageError: The file is missing, truncated or damaged; the message names it.
     """
-    import pyarrow.parquet as pq
-
     with _VerifiedFile(handle, storage, directory) as source:
-        return pq.ParquetFile(pa.PythonFile(source, mode="r"), pre_buffer=False).schema_arrow
+        return _metadata(source).schema.to_arrow_schema()
 
 
 def verify_table(handle: TableHandle, storage: Storage, directory: str) -> None:
@@ -73,6 +73,16 @@ def verify_table(handle: TableHandle, storage: Storage, directory: str) -> None:
         source.check_all()
 
 
+def _metadata(source: _VerifiedFile) -> Any:
+    """Parquet's own metadata, from the footer alone.
+
+    Left to itself Arrow guesses the footer's length and reads into the last row group.
+    """
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(pa.BufferReader(b"PAR1" + source.footer()))
+
+
 def _only(table: pa.Table, first: int, last: int) -> pa.Table:
     groups = np.concatenate([chunk.to_numpy() for chunk in table.column("key_group").chunks])
     start = int(np.searchsorted(groups, first, side="left"))
@@ -83,7 +93,7 @@ def _only(table: pa.Table, first: int, last: int) -> pa.Table:
 class _VerifiedFile(io.RawIOBase):
     """A read-only file of spans (row groups, then the footer), each verified as a whole when first touched.
 
-    Holds the span read last and the footer, so memory is bounded by one encoded row group.
+    Holds the span read last, so memory is bounded by one encoded row group.
     """
 
     def __init__(self, handle: TableHandle, storage: Storage, directory: str) -> None:
@@ -94,7 +104,7 @@ class _VerifiedFile(io.RawIOBase):
         self._ends = [*ends, handle.file_size]
         self._checksums = [*(group.checksum for group in handle.row_groups), handle.footer_checksum]
         self._at = 0
-        self._cached: dict[int, memoryview] = {}
+        self._cached: tuple[int, memoryview] = (-1, memoryview(b""))
         if handle.inline is not None:
             self.name = f"inline table of state '{handle.meta.name}'"
             self._file: BinaryIO = io.BytesIO(handle.inline)
@@ -115,6 +125,9 @@ class _VerifiedFile(io.RawIOBase):
     def check_all(self) -> None:
         for span in range(len(self._starts)):
             self._span(span)
+
+    def footer(self) -> bytes:
+        return bytes(self._span(len(self._starts) - 1))
 
     def readable(self) -> bool:
         return True
@@ -147,14 +160,12 @@ class _VerifiedFile(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
-            self._cached.clear()
             self._file.close()
         super().close()
 
     def _span(self, span: int) -> memoryview:
-        cached = self._cached.get(span)
-        if cached is not None:
-            return cached
+        if self._cached[0] == span:
+            return self._cached[1]
         length = self._ends[span] - self._starts[span]
         try:
             self._file.seek(self._starts[span])
@@ -167,11 +178,8 @@ class _VerifiedFile(io.RawIOBase):
                 "their checksum. Use another checkpoint.",
                 path=self.name,
             )
-        footer = len(self._starts) - 1
-        if span != footer:
-            self._cached = {k: v for k, v in self._cached.items() if k == footer}
-        self._cached[span] = memoryview(data)
-        return self._cached[span]
+        self._cached = (span, memoryview(data))
+        return self._cached[1]
 
 
 def _read_fully(file: BinaryIO, length: int) -> bytes:

@@ -1,0 +1,501 @@
+from __future__ import annotations
+
+import pytest
+
+from tidemark.checkpoint.completed import CompletedSnapshot, Origin
+from tidemark.checkpoint.coordinator import CheckpointCoordinator, CoordinatorSettings
+from tidemark.checkpoint.messages import (
+    BarrierReached,
+    Command,
+    Discard,
+    DiscardJob,
+    FailJob,
+    JobEnd,
+    JobEnded,
+    JobRestarting,
+    JobStopping,
+    MetadataWritten,
+    NotifyAborted,
+    NotifyComplete,
+    RejectSavepoint,
+    SavepointRequest,
+    SavepointRequested,
+    SlotAcknowledged,
+    SlotDeclined,
+    Started,
+    StorageFailed,
+    Tick,
+    TriggerBarrier,
+    WriteMetadata,
+)
+from tidemark.checkpoint.metadata import FileHandle, NativeHandle, SubtaskState
+from tidemark.checkpoint.statistics import CheckpointStatus
+from tidemark.config.modes import ExternalizedCheckpointRetention as Keep
+from tidemark.errors import FailureReason
+
+SLOTS = frozenset({0, 1})
+SAVEPOINT = SavepointRequest("r1", "/savepoints/savepoint-abcdef-1")
+
+
+def started(**settings: object) -> CheckpointCoordinator:
+    coordinator = CheckpointCoordinator(CoordinatorSettings(**{"interval": 100, **settings}))
+    assert coordinator.handle(Started(SLOTS), 0) == []
+    return coordinator
+
+
+def complete(coordinator: CheckpointCoordinator, checkpoint_id: int, now: int) -> list[Command]:
+    for slot in sorted(SLOTS):
+        coordinator.handle(SlotAcknowledged(checkpoint_id, slot), now)
+    return coordinator.handle(MetadataWritten(checkpoint_id, f"chk-{checkpoint_id}"), now)
+
+
+def triggered(commands: list[Command]) -> list[int]:
+    return [command.checkpoint_id for command in commands if isinstance(command, TriggerBarrier)]
+
+
+def with_files(*names: str) -> SubtaskState:
+    files = tuple(FileHandle(name, 1, b"", name, True) for name in names)
+    return SubtaskState(0, (0, 1), native=NativeHandle("rocksdb", files, ()))
+
+
+def test_the_first_checkpoint_comes_one_interval_after_the_start() -> None:
+    coordinator = started()
+
+    assert coordinator.handle(BarrierReached(), 99) == []
+    assert coordinator.handle(BarrierReached(), 100) == [TriggerBarrier(1, 100)]
+
+
+def test_only_a_barrier_triggers() -> None:
+    assert started().handle(Tick(), 1000) == []
+
+
+def test_without_an_interval_only_savepoints_are_taken() -> None:
+    coordinator = started(interval=None)
+
+    assert coordinator.handle(BarrierReached(), 10_000) == []
+    assert coordinator.next_wakeup(10_000) is None
+    coordinator.handle(SavepointRequested(SAVEPOINT), 10_000)
+    assert coordinator.next_wakeup(10_000) == 10_000
+    assert coordinator.handle(BarrierReached(), 10_000) == [TriggerBarrier(1, 10_000, None, SAVEPOINT)]
+
+
+def test_it_is_complete_when_all_slots_and_the_metadata_are_there() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    states = [SubtaskState(0), SubtaskState(1)]
+
+    assert coordinator.handle(SlotAcknowledged(1, 1, {"op": states[1]}), 110) == []
+    assert coordinator.handle(SlotAcknowledged(1, 0, {"op": states[0]}), 120) == [
+        WriteMetadata(1, 100, {"op": tuple(states)})
+    ]
+    assert coordinator.completed.latest() is None
+    assert coordinator.handle(MetadataWritten(1, "chk-1"), 130) == [NotifyComplete(1, "chk-1")]
+    assert coordinator.completed.latest() == CompletedSnapshot(1, "chk-1", Origin.CHECKPOINT, 100)
+
+
+def test_a_slot_that_acknowledges_twice_counts_once() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+
+    assert coordinator.handle(SlotAcknowledged(1, 0), 110) == []
+    assert coordinator.handle(SlotAcknowledged(1, 0), 111) == []
+    assert coordinator.handle(SlotAcknowledged(1, 7), 112) == []
+    assert coordinator.pending() == [1]
+
+
+def test_a_newer_checkpoint_pushes_the_older_out() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    complete(coordinator, 1, 110)
+
+    assert coordinator.handle(BarrierReached(), 200) == [TriggerBarrier(2, 200, base=1)]
+    assert complete(coordinator, 2, 210) == [NotifyComplete(2, "chk-2"), Discard(1)]
+
+
+def test_as_many_as_wanted_are_retained() -> None:
+    coordinator = started(num_retained=2)
+    gone = []
+    for n in range(1, 5):
+        coordinator.handle(BarrierReached(), 100 * n)
+        gone += [c.checkpoint_id for c in complete(coordinator, n, 100 * n + 1) if isinstance(c, Discard)]
+
+    assert gone == [1, 2]
+    assert [snapshot.checkpoint_id for snapshot in coordinator.completed.candidates()] == [4, 3]
+
+
+def test_the_next_one_waits_while_one_is_running() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+
+    assert coordinator.handle(BarrierReached(), 250) == []
+    complete(coordinator, 1, 260)
+    assert triggered(coordinator.handle(BarrierReached(), 260)) == [2]
+    complete(coordinator, 2, 270)
+    assert coordinator.handle(BarrierReached(), 359) == []
+    assert triggered(coordinator.handle(BarrierReached(), 360)) == [3]
+
+
+def test_the_interval_counts_from_the_last_trigger() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 130)
+    complete(coordinator, 1, 131)
+
+    assert coordinator.next_wakeup(131) == 230
+    assert coordinator.handle(BarrierReached(), 229) == []
+    assert triggered(coordinator.handle(BarrierReached(), 230)) == [2]
+
+
+def test_several_may_run_at_once_if_allowed() -> None:
+    coordinator = started(max_concurrent=2)
+
+    assert triggered(coordinator.handle(BarrierReached(), 100)) == [1]
+    assert triggered(coordinator.handle(BarrierReached(), 200)) == [2]
+    assert coordinator.handle(BarrierReached(), 300) == []
+
+
+def test_a_pause_allows_one_at_a_time_and_counts_from_the_end_of_the_last() -> None:
+    coordinator = started(max_concurrent=5, min_pause=500)
+    coordinator.handle(BarrierReached(), 100)
+
+    assert coordinator.handle(BarrierReached(), 200) == []
+    complete(coordinator, 1, 300)
+    assert coordinator.next_wakeup(300) == 800
+    assert coordinator.handle(BarrierReached(), 799) == []
+    assert triggered(coordinator.handle(BarrierReached(), 800)) == [2]
+
+
+def test_a_pause_follows_a_failed_one_too() -> None:
+    coordinator = started(min_pause=500, tolerable_failures=9)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotDeclined(1, 0, FailureReason.DECLINED, "no"), 150)
+
+    assert coordinator.handle(BarrierReached(), 649) == []
+    assert triggered(coordinator.handle(BarrierReached(), 650)) == [2]
+
+
+def test_one_older_than_the_timeout_expires() -> None:
+    coordinator = started(timeout=50, tolerable_failures=1)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotAcknowledged(1, 0), 110)
+
+    assert coordinator.next_wakeup(110) == 150
+    assert coordinator.handle(Tick(), 149) == []
+    aborted, discard = coordinator.handle(Tick(), 150)
+    assert isinstance(aborted, NotifyAborted)
+    assert aborted.reason is FailureReason.EXPIRED
+    assert "missing slots: 1" in aborted.message
+    assert discard == Discard(1)
+    assert coordinator.pending() == []
+
+
+def test_one_whose_metadata_is_being_written_does_not_expire() -> None:
+    coordinator = started(timeout=50)
+    coordinator.handle(BarrierReached(), 100)
+    for slot in SLOTS:
+        coordinator.handle(SlotAcknowledged(1, slot), 110)
+
+    assert coordinator.handle(Tick(), 1000) == []
+    assert coordinator.handle(MetadataWritten(1, "chk-1"), 1001) == [NotifyComplete(1, "chk-1")]
+
+
+def test_no_failure_is_tolerated_by_default() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+
+    commands = coordinator.handle(SlotDeclined(1, 0, FailureReason.DECLINED, "snapshot_state raised."), 110)
+
+    assert commands[:2] == [
+        NotifyAborted(1, FailureReason.DECLINED, "snapshot_state raised."),
+        Discard(1),
+    ]
+    assert isinstance(commands[2], FailJob)
+    assert commands[2].error.reason is FailureReason.DECLINED
+    assert commands[2].error.checkpoint_id == 1
+
+
+def test_only_failures_in_a_row_count() -> None:
+    coordinator = started(tolerable_failures=1)
+
+    def fail(n: int) -> bool:
+        coordinator.handle(BarrierReached(), 100 * n)
+        return any(
+            isinstance(c, FailJob) for c in coordinator.handle(StorageFailed(n, "disk full"), 100 * n + 1)
+        )
+
+    assert not fail(1)
+    coordinator.handle(BarrierReached(), 200)
+    complete(coordinator, 2, 201)
+    assert not fail(3)
+    assert fail(4)
+
+
+def test_a_restart_clears_the_row_of_failures() -> None:
+    coordinator = started(tolerable_failures=1)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(StorageFailed(1, "disk full"), 101)
+    coordinator.handle(JobRestarting(), 102)
+    coordinator.handle(Started(SLOTS), 110)
+    coordinator.handle(BarrierReached(), 210)
+
+    assert not any(isinstance(c, FailJob) for c in coordinator.handle(StorageFailed(2, "disk full"), 211))
+
+
+def test_ids_grow_by_one_per_attempt_failed_ones_and_savepoints_included() -> None:
+    coordinator = started(tolerable_failures=9)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotDeclined(1, 0, FailureReason.DECLINED, ""), 101)
+    coordinator.handle(SavepointRequested(SAVEPOINT), 102)
+
+    assert triggered(coordinator.handle(BarrierReached(), 103)) == [2]
+    complete(coordinator, 2, 104)
+    assert triggered(coordinator.handle(BarrierReached(), 200)) == [3]
+    coordinator.handle(JobRestarting(), 201)
+    coordinator.handle(Started(SLOTS), 300)
+    assert triggered(coordinator.handle(BarrierReached(), 400)) == [4]
+
+
+def test_ids_continue_after_the_snapshot_the_job_was_started_from() -> None:
+    origin = CompletedSnapshot(41, "/elsewhere/chk-41", Origin.EXTERNAL)
+    coordinator = CheckpointCoordinator(CoordinatorSettings(interval=100), restored_from=origin)
+    coordinator.handle(Started(SLOTS), 0)
+
+    assert coordinator.completed.latest() == origin
+    assert coordinator.handle(BarrierReached(), 100) == [TriggerBarrier(42, 100)]
+    assert complete(coordinator, 42, 110) == [NotifyComplete(42, "chk-42")]
+    assert [s.checkpoint_id for s in coordinator.completed.candidates()] == [42]
+
+
+def test_a_savepoint_needs_no_interval_pause_or_free_place() -> None:
+    coordinator = started(min_pause=1000)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SavepointRequested(SAVEPOINT), 101)
+
+    assert coordinator.handle(BarrierReached(), 102) == [TriggerBarrier(2, 102, None, SAVEPOINT)]
+
+
+def test_no_checkpoint_starts_while_a_savepoint_is_pending() -> None:
+    coordinator = started(max_concurrent=5)
+    coordinator.handle(SavepointRequested(SAVEPOINT), 10)
+    coordinator.handle(BarrierReached(), 10)
+
+    assert coordinator.handle(BarrierReached(), 100) == []
+    assert complete(coordinator, 1, 110) == [NotifyComplete(1, "chk-1", SAVEPOINT)]
+    assert triggered(coordinator.handle(BarrierReached(), 110)) == [2]
+
+
+def test_a_savepoint_can_be_recovered_from_but_pushes_nothing_out_and_is_never_deleted() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    complete(coordinator, 1, 101)
+    coordinator.handle(SavepointRequested(SAVEPOINT), 102)
+    coordinator.handle(BarrierReached(), 102)
+
+    assert complete(coordinator, 2, 103) == [NotifyComplete(2, "chk-2", SAVEPOINT)]
+    assert [s.checkpoint_id for s in coordinator.completed.candidates()] == [2, 1]
+    coordinator.handle(BarrierReached(), 200)
+    assert complete(coordinator, 3, 201) == [NotifyComplete(3, "chk-3"), Discard(1)]
+    assert [s.checkpoint_id for s in coordinator.completed.candidates()] == [3]
+
+
+def test_a_failed_savepoint_leaves_the_job_running_and_is_removed() -> None:
+    coordinator = started()
+    coordinator.handle(SavepointRequested(SAVEPOINT), 10)
+    coordinator.handle(BarrierReached(), 10)
+
+    assert coordinator.handle(SlotDeclined(1, 0, FailureReason.STORAGE, "full"), 20) == [
+        NotifyAborted(1, FailureReason.STORAGE, "full", SAVEPOINT),
+        Discard(1, (), SAVEPOINT),
+    ]
+    assert triggered(coordinator.handle(BarrierReached(), 100)) == [2]
+
+
+def test_a_savepoint_of_a_job_that_does_not_run_is_rejected() -> None:
+    coordinator = CheckpointCoordinator(CoordinatorSettings())
+
+    (command,) = coordinator.handle(SavepointRequested(SAVEPOINT), 0)
+
+    assert isinstance(command, RejectSavepoint)
+    assert command.reason is FailureReason.NOT_RUNNING
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [(JobStopping(), FailureReason.JOB_STOPPING), (JobRestarting(), FailureReason.JOB_RESTARTING)],
+)
+def test_what_is_pending_when_the_attempt_ends_is_aborted_without_counting(
+    event: JobStopping | JobRestarting, reason: FailureReason
+) -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SavepointRequested(SAVEPOINT), 101)
+
+    commands = coordinator.handle(event, 110)
+
+    assert [type(c) for c in commands] == [NotifyAborted, Discard, RejectSavepoint]
+    assert commands[0].reason is reason
+    assert coordinator.handle(BarrierReached(), 1000) == []
+    assert coordinator.next_wakeup(1000) is None
+
+
+def test_files_of_a_slot_that_answers_too_late_are_removed() -> None:
+    coordinator = started(tolerable_failures=9)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotDeclined(1, 0, FailureReason.DECLINED, ""), 101)
+
+    late = SlotAcknowledged(1, 1, {"op": with_files("late.sst")})
+    assert coordinator.handle(late, 200) == [Discard(1, ("late.sst",))]
+
+
+def test_metadata_that_arrives_after_the_abort_is_removed() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    for slot in SLOTS:
+        coordinator.handle(SlotAcknowledged(1, slot), 110)
+    coordinator.handle(JobRestarting(), 120)
+
+    assert coordinator.handle(MetadataWritten(1, "chk-1"), 130) == [Discard(1)]
+    assert coordinator.completed.latest() is None
+
+
+def test_events_of_unknown_checkpoints_are_ignored() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    complete(coordinator, 1, 101)
+
+    assert coordinator.handle(SlotAcknowledged(1, 0), 102) == []
+    assert coordinator.handle(MetadataWritten(1, "chk-1"), 102) == []
+    assert coordinator.handle(SlotDeclined(1, 0, FailureReason.DECLINED, ""), 102) == []
+    assert coordinator.handle(SlotAcknowledged(99, 0), 102) == []
+
+
+def test_metadata_before_all_slots_is_no_completion() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+
+    assert coordinator.handle(MetadataWritten(1, "chk-1"), 101) == []
+    assert coordinator.completed.latest() is None
+
+
+def test_shared_files_go_with_the_last_checkpoint_that_needs_them() -> None:
+    coordinator = started()
+
+    def run(n: int, *files: str) -> list[Command]:
+        coordinator.handle(BarrierReached(), 100 * n)
+        coordinator.handle(SlotAcknowledged(n, 0, {"op": with_files(*files)}), 100 * n)
+        coordinator.handle(SlotAcknowledged(n, 1), 100 * n)
+        return coordinator.handle(MetadataWritten(n, f"chk-{n}"), 100 * n)
+
+    run(1, "a", "b")
+    assert run(2, "b", "c") == [NotifyComplete(2, "chk-2"), Discard(1, ("a",))]
+    assert run(3, "d") == [NotifyComplete(3, "chk-3"), Discard(2, ("b", "c"))]
+
+
+def test_shared_files_a_pending_checkpoint_may_refer_to_wait_for_it() -> None:
+    coordinator = started(max_concurrent=2)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotAcknowledged(1, 0, {"op": with_files("a")}), 101)
+    coordinator.handle(SlotAcknowledged(1, 1), 101)
+    coordinator.handle(MetadataWritten(1, "chk-1"), 101)
+    coordinator.handle(BarrierReached(), 200)
+    coordinator.handle(BarrierReached(), 300)
+
+    coordinator.handle(SlotAcknowledged(2, 0, {"op": with_files("b")}), 301)
+    coordinator.handle(SlotAcknowledged(2, 1), 301)
+    assert coordinator.handle(MetadataWritten(2, "chk-2"), 301) == [NotifyComplete(2, "chk-2"), Discard(1)]
+
+    coordinator.handle(SlotAcknowledged(3, 0, {"op": with_files("a")}), 302)
+    coordinator.handle(SlotAcknowledged(3, 1), 302)
+    assert coordinator.handle(MetadataWritten(3, "chk-3"), 302) == [
+        NotifyComplete(3, "chk-3"),
+        Discard(2, ("b",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keep", "how", "kept"),
+    [
+        (Keep.NO_EXTERNALIZED_CHECKPOINTS, JobEnd.FINISHED, False),
+        (Keep.NO_EXTERNALIZED_CHECKPOINTS, JobEnd.CANCELED, False),
+        (Keep.NO_EXTERNALIZED_CHECKPOINTS, JobEnd.FAILED, False),
+        (Keep.DELETE_ON_CANCELLATION, JobEnd.FINISHED, False),
+        (Keep.DELETE_ON_CANCELLATION, JobEnd.CANCELED, False),
+        (Keep.DELETE_ON_CANCELLATION, JobEnd.FAILED, True),
+        (Keep.RETAIN_ON_CANCELLATION, JobEnd.FINISHED, False),
+        (Keep.RETAIN_ON_CANCELLATION, JobEnd.CANCELED, True),
+        (Keep.RETAIN_ON_CANCELLATION, JobEnd.FAILED, True),
+    ],
+)
+def test_what_stays_when_the_job_ends(keep: Keep, how: JobEnd, kept: bool) -> None:
+    coordinator = started(retention=keep)
+    coordinator.handle(BarrierReached(), 100)
+    complete(coordinator, 1, 101)
+
+    assert coordinator.handle(JobEnded(how), 200) == ([] if kept else [Discard(1), DiscardJob()])
+
+
+def test_a_job_without_a_complete_checkpoint_leaves_nothing() -> None:
+    coordinator = started(retention=Keep.RETAIN_ON_CANCELLATION)
+    coordinator.handle(BarrierReached(), 100)
+
+    commands = coordinator.handle(JobEnded(JobEnd.FAILED), 200)
+
+    assert [type(c) for c in commands] == [NotifyAborted, Discard, DiscardJob]
+
+
+def test_a_job_that_never_took_a_snapshot_deletes_nothing() -> None:
+    assert started().handle(JobEnded(JobEnd.FINISHED), 50) == []
+
+
+def test_an_unreadable_snapshot_is_no_candidate_any_more() -> None:
+    coordinator = started(num_retained=2)
+    for n in (1, 2):
+        coordinator.handle(BarrierReached(), 100 * n)
+        complete(coordinator, n, 100 * n)
+
+    coordinator.completed.forget(2)
+
+    latest = coordinator.completed.latest()
+    assert latest is not None
+    assert latest.checkpoint_id == 1
+
+
+def test_the_statistics_tell_the_story() -> None:
+    coordinator = started(tolerable_failures=9)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(
+        SlotAcknowledged(1, 0, {"op": SubtaskState(0, state_size=10, written_size=4)}, 1, 7), 105
+    )
+    coordinator.handle(
+        SlotAcknowledged(1, 1, {"op": SubtaskState(1, state_size=5, written_size=5)}, 3, 2), 106
+    )
+    coordinator.handle(MetadataWritten(1, "chk-1"), 110)
+    coordinator.handle(BarrierReached(), 200)
+    coordinator.handle(SlotDeclined(2, 0, FailureReason.DECLINED, "no"), 205)
+    coordinator.restored(1)
+
+    second, first = coordinator.statistics.records()
+    assert (first.status, first.duration_ms, first.state_size, first.written_size) == (
+        CheckpointStatus.COMPLETED,
+        10,
+        15,
+        9,
+    )
+    assert (first.sync_ms, first.async_ms, first.acknowledged, first.slots) == (3, 7, 2, 2)
+    assert (second.status, second.reason, second.message) == (
+        CheckpointStatus.FAILED,
+        FailureReason.DECLINED,
+        "no",
+    )
+    stats = coordinator.statistics
+    assert (stats.triggered, stats.completed, stats.failed, stats.restored) == (2, 1, 1, 1)
+    assert stats.latest_restored == 1
+
+
+def test_the_history_is_bounded() -> None:
+    coordinator = CheckpointCoordinator(CoordinatorSettings(interval=10), history=3)
+    coordinator.handle(Started(SLOTS), 0)
+    for n in range(1, 6):
+        coordinator.handle(BarrierReached(), 10 * n)
+        complete(coordinator, n, 10 * n)
+
+    assert [record.checkpoint_id for record in coordinator.statistics.records()] == [5, 4, 3]
