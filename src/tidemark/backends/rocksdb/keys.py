@@ -1,0 +1,190 @@
+"""Row keys: how an address (key, namespace, map key) becomes bytes that RocksDB keeps in a useful order.
+
+::
+
+    key_group:u16be | state:u16be | [key_len:varint] | key | namespace | tail
+
+    namespace   nothing, one or two integers, each u64be of (n + 2**63), so byte order is numeric order
+    tail        value-like: nothing     list: segment number u64be     map: bytes of the map key
+
+The key group comes first, so that rescaling moves contiguous ranges; then the state, so that a snapshot
+reads one state of one key group in one sweep. The length stands in front of the key unless all keys have
+the same width, so that the rows of one key are exactly those with its prefix.
+
+Values carry the stamp of time-to-live in front: `[last_access:i64be] | bytes`. A list segment is a sequence
+of units `len:u32be | [last_access:i64be] | bytes`, `len` counting everything behind it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidemark.state.key_groups import key_groups_of, stable_hash, stable_hash_array, stable_hash_words
+from tidemark.state.namespace import Namespace, NamespaceKind
+from tidemark.state.serializers.base import length_prefix, read_length
+
+if TYPE_CHECKING:
+    from tidemark.state.backend import KeyToken
+    from tidemark.state.serializers.base import TypeSerializer
+
+__all__ = [
+    "STAMP_WIDTH",
+    "KeyCodec",
+    "Place",
+    "decode_namespace",
+    "decode_segment",
+    "encode_namespace",
+    "encode_segment",
+    "key_group_prefix",
+    "state_prefix",
+    "unit_codec",
+]
+
+Place = tuple[bytes, bytes]
+"""Key group (two bytes) and key part of a row key; the state stands between them."""
+
+STAMP_WIDTH = 8
+
+_BIAS = 1 << 63
+_HEAD = 4
+_KNOWN_PLACES = 100_000
+_ONE = struct.Struct(">Q")
+_TWO = struct.Struct(">QQ")
+_STAMP = struct.Struct(">q")
+_LENGTH = struct.Struct(">I")
+
+
+def key_group_prefix(key_group: int) -> bytes:
+    """What the rows of a key group start with."""
+    return key_group.to_bytes(2, "big")
+
+
+def state_prefix(key_group: int, state: int) -> bytes:
+    """What the rows of a state in a key group start with."""
+    return key_group.to_bytes(2, "big") + state.to_bytes(2, "big")
+
+
+def encode_namespace(namespace: Namespace) -> bytes:
+    """Bytes of a namespace, in numeric order."""
+    if not namespace:
+        return b""
+    if len(namespace) == 1:
+        return _ONE.pack(namespace[0] + _BIAS)
+    return _TWO.pack(namespace[0] + _BIAS, namespace[1] + _BIAS)
+
+
+def decode_namespace(kind: NamespaceKind, row: bytes, at: int) -> Namespace:
+    """The namespace that starts at position `at` of a row key."""
+    if kind is NamespaceKind.VOID:
+        return ()
+    if kind is NamespaceKind.SINGLE:
+        return (_ONE.unpack_from(row, at)[0] - _BIAS,)
+    start, end = _TWO.unpack_from(row, at)
+    return (start - _BIAS, end - _BIAS)
+
+
+class KeyCodec:
+    """Translates between key tokens and the parts of row keys they determine."""
+
+    def __init__(self, serializer: TypeSerializer[Any], max_parallelism: int) -> None:
+        self._serializer = serializer
+        self._max_parallelism = max_parallelism
+        self._width = serializer.fixed_width
+        self._places: dict[KeyToken, Place] = {}
+
+    def place(self, token: KeyToken) -> Place:
+        """Key group and key part of a token."""
+        found = self._places.get(token)
+        return found if found is not None else self._find(token)
+
+    def _find(self, token: KeyToken) -> Place:
+        key = self.key_bytes(token)
+        group = stable_hash(key) % self._max_parallelism
+        place = (group.to_bytes(2, "big"), self.key_part(key))
+        if len(self._places) >= _KNOWN_PLACES:
+            self._places.clear()
+        self._places[token] = place
+        return place
+
+    def places(self, tokens: Sequence[KeyToken]) -> list[Place]:
+        """`place` of many tokens; those not seen lately are hashed together."""
+        known = self._places
+        unknown = [token for token in tokens if token not in known]
+        if unknown:
+            if len(known) + len(unknown) > _KNOWN_PLACES:
+                known.clear()
+                unknown = list(tokens)
+            known.update(zip(unknown, self._hash_together(unknown), strict=True))
+        return [known[token] for token in tokens]
+
+    def _hash_together(self, tokens: Sequence[KeyToken]) -> Iterable[Place]:
+        keys = [self.key_bytes(token) for token in tokens]
+        if self._width == 8:
+            hashes = stable_hash_words(np.frombuffer(b"".join(keys), dtype="<u8"), 8)
+        else:
+            import pyarrow as pa
+
+            hashes = stable_hash_array(pa.array(keys, pa.binary()))
+        groups = key_groups_of(hashes, self._max_parallelism).astype(">u2").tobytes()
+        heads = [groups[at : at + 2] for at in range(0, len(groups), 2)]
+        part = self.key_part
+        return zip(heads, keys if self._width is not None else [part(key) for key in keys], strict=True)
+
+    def key_bytes(self, token: KeyToken) -> bytes:
+        """Serialised key behind a token."""
+        return self._serializer.key_bytes(token) if self._serializer.identity_key else token
+
+    def key_part(self, key: bytes) -> bytes:
+        """The key as it stands in row keys."""
+        return key if self._width is not None else length_prefix(len(key)) + key
+
+    def split(self, row: bytes) -> tuple[bytes, int]:
+        """Key bytes of a row key, and the position behind them."""
+        if self._width is not None:
+            end = _HEAD + self._width
+            return row[_HEAD:end], end
+        length, start = read_length(row, _HEAD)
+        return row[start : start + length], start + length
+
+    def token(self, key: bytes) -> KeyToken:
+        """Token of serialised key bytes."""
+        return self._serializer.from_bytes(key) if self._serializer.identity_key else key
+
+
+def unit_codec(
+    serializer: TypeSerializer[Any], ttl: bool
+) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """Functions from a unit to its bytes and back; with time-to-live a unit is `(value, stamp)`."""
+    to_bytes, from_bytes = serializer.to_bytes, serializer.from_bytes
+    if not ttl:
+        return to_bytes, from_bytes
+    pack, unpack_from = _STAMP.pack, _STAMP.unpack_from
+
+    def encode(unit: tuple[Any, int]) -> bytes:
+        return pack(unit[1]) + to_bytes(unit[0])
+
+    def decode(raw: bytes) -> tuple[Any, int]:
+        return from_bytes(raw[STAMP_WIDTH:]), unpack_from(raw)[0]
+
+    return encode, decode
+
+
+def encode_segment(encoded: Iterable[bytes]) -> bytes:
+    """One list segment of encoded units."""
+    pack = _LENGTH.pack
+    return b"".join([part for unit in encoded for part in (pack(len(unit)), unit)])
+
+
+def decode_segment(segment: bytes) -> list[bytes]:
+    """The encoded units of a list segment."""
+    units = []
+    at, end = 0, len(segment)
+    while at < end:
+        start = at + 4
+        at = start + _LENGTH.unpack_from(segment, at)[0]
+        units.append(segment[start:at])
+    return units

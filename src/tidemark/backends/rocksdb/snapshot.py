@@ -1,0 +1,284 @@
+"""Snapshots of a RocksDB store: native files for incremental checkpoints, canonical tables for the rest.
+
+A native cut is a directory of hard links to the files of the database. RocksDB numbers its files per
+database, so two databases that grew from one checkpoint use the same number for different content. A file
+is therefore published under `<database id>-<file>`; a database opened from restored files remembers the
+published names it inherited, and later cuts name those files as before. Names of the small files that
+change between cuts also carry the number of the cut.
+
+A canonical cut is a RocksDB snapshot, which costs microseconds at the barrier; its rows are read and
+turned into Arrow in the thread that writes the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.backends.rocksdb.columns import bytes_to_arrow
+from tidemark.backends.rocksdb.keys import (
+    STAMP_WIDTH,
+    KeyCodec,
+    decode_namespace,
+    decode_segment,
+    state_prefix,
+)
+from tidemark.backends.rocksdb.store import FrozenRows, Row, after
+from tidemark.errors import RestoreError
+from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
+from tidemark.state.descriptors import StateKind
+from tidemark.state.snapshot import NativeCut, StateMeta, StateTable, state_schema
+
+__all__ = ["KIND", "FileNames", "NativeExtra", "RocksCut", "RowStateTable", "stamp_of"]
+
+KIND: Final = "rocksdb"
+_FORMAT: Final = 1
+_MAX_BATCH_BYTES: Final = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class NativeExtra:
+    """What a native cut must remember besides its files."""
+
+    files: dict[str, str]
+    """Published name -> name inside the database directory."""
+    states: dict[str, int]
+    """State name -> number in row keys."""
+    key_groups: tuple[int, int]
+    next_segment: int
+    carried: dict[str, str]
+    """`<column>:<state name>` -> column type, for states whose serializer class is gone."""
+
+    def to_bytes(self) -> bytes:
+        """Versioned JSON."""
+        fields = {
+            "format": _FORMAT,
+            "files": self.files,
+            "states": self.states,
+            "key_groups": list(self.key_groups),
+            "next_segment": self.next_segment,
+            "carried": self.carried,
+        }
+        return json.dumps(fields).encode()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> NativeExtra:
+        """Inverse of `to_bytes`.
+
+        Raises:
+            RestoreError: The bytes are of a newer format or damaged.
+        """
+        try:
+            fields = json.loads(data)
+            known = fields["format"] == _FORMAT
+            first, last = fields["key_groups"]
+            extra = NativeExtra(
+                fields["files"], fields["states"], (first, last), fields["next_segment"], fields["carried"]
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise RestoreError(f"The description of a native RocksDB snapshot is damaged: {error}") from error
+        if not known:
+            raise RestoreError(
+                f"A native RocksDB snapshot has format {fields['format']}, this release reads {_FORMAT}. "
+                "Restore with the release that wrote it, or from a savepoint."
+            )
+        return extra
+
+
+class FileNames:
+    """Published names of the files of one database."""
+
+    def __init__(self, database_id: str) -> None:
+        self._id = database_id
+        self._inherited: dict[str, str] = {}
+        self._cuts = 0
+
+    def inherit(self, published: str, local: str) -> None:
+        """An immutable file came from a restored cut and keeps its name."""
+        self._inherited[local] = published
+
+    def publish(self, local_names: Iterable[str]) -> tuple[dict[str, str], frozenset[str]]:
+        """Published name -> local name for one cut, and which of them are shared."""
+        self._cuts += 1
+        files: dict[str, str] = {}
+        shared = set()
+        for local in sorted(local_names):
+            if local.endswith(".sst"):
+                published = self._inherited.get(local, f"{self._id}-{local}")
+                shared.add(published)
+            else:
+                published = f"{self._id}-{self._cuts}-{local}"
+            files[published] = local
+        return files, frozenset(shared)
+
+
+class RowStateTable:
+    """Canonical rows of one state, read from frozen rows of the store."""
+
+    def __init__(
+        self,
+        meta: StateMeta,
+        serializers: StateSerializers,
+        rows: FrozenRows,
+        state_id: int,
+        codec: KeyCodec,
+        key_groups: tuple[int, int],
+        dead_before: int | None,
+    ) -> None:
+        """Remember what to read.
+
+        Args:
+            meta: Which state.
+            serializers: Those its rows are written with.
+            rows: The store at the cut.
+            state_id: The state's number in row keys.
+            codec: Splits row keys.
+            key_groups: First and last key group.
+            dead_before: Leave out units last accessed then or earlier; None keeps all.
+        """
+        self.meta = meta
+        self.schema = state_schema(meta, serializers.key, serializers.value, serializers.map_key)
+        self._serializers = serializers
+        self._rows = rows
+        self._state_id = state_id
+        self._codec = codec
+        self._key_groups = key_groups
+        self._dead_before = dead_before
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, sorted by key group; bounded in rows and bytes."""
+        pending: list[Row] = []
+        size = 0
+        for group in range(self._key_groups[0], self._key_groups[1] + 1):
+            started = len(pending)
+            for address in self._addresses(state_prefix(group, self._state_id)):
+                weight = sum([len(raw) for _, raw in address])
+                full = len(pending) + len(address) > MAX_BATCH_ROWS or size + weight > _MAX_BATCH_BYTES
+                if full and pending:
+                    # Close the batch on the border of the key group if it holds any other.
+                    border = started or len(pending)
+                    yield from self._batch(pending[:border])
+                    pending, started = pending[border:], 0
+                    size = sum([len(raw) for _, raw in pending])
+                pending += address
+                size += weight
+        if pending:
+            yield from self._batch(pending)
+
+    def _addresses(self, prefix: bytes) -> Iterator[list[Row]]:
+        """Living rows that must stay together: all segments of a list, else single rows."""
+        rows = self._rows.scan(prefix, after(prefix))
+        if self.meta.kind is StateKind.LIST:
+            for _, segments in groupby(rows, key=lambda row: row[0][:-8]):
+                yield list(segments)
+            return
+        dead_before = self._dead_before
+        if dead_before is None:
+            for row in rows:
+                yield [row]
+            return
+        for row in rows:
+            if stamp_of(row[1]) > dead_before:
+                yield [row]
+
+    def _batch(self, rows: list[Row]) -> Iterator[pa.RecordBatch]:
+        columns = self._list_columns(rows) if self.meta.kind is StateKind.LIST else self._columns(rows)
+        if not len(columns[0]):
+            return
+        if any(isinstance(column, pa.ChunkedArray) for column in columns):
+            # A column beyond 2 GiB, which one Arrow array cannot hold.
+            half = len(rows) // 2
+            yield from self._batch(rows[:half])
+            yield from self._batch(rows[half:])
+            return
+        yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _columns(self, rows: list[Row]) -> list[Any]:
+        assert self._serializers.value is not None
+        heads, tails = self._head_columns([row for row, _ in rows])
+        map_key = self._serializers.map_key
+        if map_key is not None:
+            heads.append(
+                bytes_to_arrow(map_key, [row[at:] for (row, _), at in zip(rows, tails, strict=True)])
+            )
+        raws = [raw for _, raw in rows]
+        if not self.meta.ttl:
+            return [*heads, bytes_to_arrow(self._serializers.value, raws)]
+        stamps = np.frombuffer(b"".join([raw[:STAMP_WIDTH] for raw in raws]), dtype=">i8").astype(np.int64)
+        values = bytes_to_arrow(self._serializers.value, [raw[STAMP_WIDTH:] for raw in raws])
+        return [*heads, values, pa.array(stamps)]
+
+    def _head_columns(self, row_keys: list[bytes]) -> tuple[list[Any], list[int]]:
+        """Columns key_group, key and namespace; and where the tail of each row key begins."""
+        groups = np.frombuffer(b"".join([row[:2] for row in row_keys]), dtype=">u2").astype(np.uint16)
+        split = [self._codec.split(row) for row in row_keys]
+        columns = [pa.array(groups), bytes_to_arrow(self._serializers.key, [key for key, _ in split])]
+        kind = self.meta.namespace
+        if kind.columns:
+            spaces = [decode_namespace(kind, row, at) for row, (_, at) in zip(row_keys, split, strict=True)]
+            columns += [pa.array(part, pa.int64()) for part in zip(*spaces, strict=True)]
+        width = 8 * len(kind.columns)
+        return columns, [at + width for _, at in split]
+
+    def _list_columns(self, rows: list[Row]) -> list[Any]:
+        assert self._serializers.value is not None
+        row_keys: list[bytes] = []
+        lists: list[list[bytes]] = []
+        for address, segments in groupby(rows, key=lambda row: row[0][:-8]):
+            units = [unit for _, segment in segments for unit in decode_segment(segment)]
+            if self._dead_before is not None:
+                units = [unit for unit in units if stamp_of(unit) > self._dead_before]
+            if units:
+                row_keys.append(address)
+                lists.append(units)
+        if not lists:
+            return [[]]
+        heads, _ = self._head_columns(row_keys)
+        offsets = np.zeros(len(lists) + 1, np.int32)
+        np.cumsum([len(units) for units in lists], out=offsets[1:])
+        flat = [unit for units in lists for unit in units]
+        stamps = None
+        if self.meta.ttl:
+            stamps = np.frombuffer(b"".join([unit[:STAMP_WIDTH] for unit in flat]), dtype=">i8")
+            flat = [unit[STAMP_WIDTH:] for unit in flat]
+        values = bytes_to_arrow(self._serializers.value, flat)
+        borders = pa.array(offsets)
+        columns = [*heads, pa.ListArray.from_arrays(borders, values, type=self.schema.field("value").type)]
+        if stamps is not None:
+            columns.append(pa.ListArray.from_arrays(borders, pa.array(stamps.astype(np.int64))))
+        return columns
+
+
+def stamp_of(raw: bytes) -> int:
+    """Time of last access in front of a stored unit."""
+    return int.from_bytes(raw[:STAMP_WIDTH], "big", signed=True)
+
+
+class RocksCut:
+    """Frozen keyed state of one operator subtask."""
+
+    def __init__(
+        self,
+        metas: Sequence[StateMeta],
+        tables: Callable[[], Sequence[StateTable]],
+        release: Callable[[], None],
+        native: NativeCut | None = None,
+    ) -> None:
+        self.metas = metas
+        self.native = native
+        self._tables = tables
+        self._release = release
+
+    def tables(self) -> Sequence[StateTable]:
+        """Canonical tables of all states; empty for a native cut."""
+        return self._tables()
+
+    def release(self) -> None:
+        """Drop the frozen view or the linked files. Any thread, any number of times."""
+        self._release()

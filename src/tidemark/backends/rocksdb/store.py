@@ -1,0 +1,239 @@
+"""The edge to `rocksdict`: one local RocksDB database, bytes in, bytes out.
+
+Nothing above this module sees a `rocksdict` object or one of its exceptions. The write-ahead log is off:
+what a crash loses is restored from the last checkpoint, as for every other backend.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tidemark.backends.rocksdb.options import RocksDBOptions, native_options
+from tidemark.errors import BackendCorruptedError, BackendError, BackendLockedError
+
+__all__ = ["FrozenRows", "RocksStore", "Row", "after"]
+
+Row = tuple[bytes, bytes]
+
+
+def after(prefix: bytes) -> bytes:
+    """The smallest key greater than every key that starts with `prefix`."""
+    trimmed = prefix.rstrip(b"\xff")
+    if not trimmed:
+        # Rows start with a key group below 0x8000, so no prefix consists of 0xff bytes only.
+        raise ValueError("A prefix must hold a byte below 0xff.")
+    return trimmed[:-1] + bytes((trimmed[-1] + 1,))
+
+
+def _raise(error: Exception, path: Path, doing: str) -> NoReturn:
+    text = str(error)
+    lowered = text.lower()
+    facts = {"backend": "rocksdb", "path": str(path)}
+    if "lock" in lowered and lowered.startswith("io error"):
+        raise BackendLockedError(
+            f"The RocksDB store at {path} is in use by another backend or process ({text}). "
+            "End that process or choose another directory.",
+            **facts,
+        ) from error
+    if lowered.startswith("corruption") or "corrupt" in lowered:
+        raise BackendCorruptedError(
+            f"The RocksDB store at {path} is damaged ({text}). Restart the job: the store is rebuilt from "
+            "the last checkpoint.",
+            **facts,
+        ) from error
+    raise BackendError(f"RocksDB failed to {doing} at {path}: {text}", **facts) from error
+
+
+def _read_options(upper: bytes | None) -> Any:
+    import rocksdict
+
+    options = rocksdict.ReadOptions()
+    if upper is not None:
+        options.set_iterate_upper_bound(upper)
+    return options
+
+
+class FrozenRows:
+    """The rows of a store as they were when this was made; may be read from another thread."""
+
+    def __init__(self, snapshot: Any, path: Path, released: Callable[[], None]) -> None:
+        self._snapshot = snapshot
+        self._path = path
+        self._released = released
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[Row]:
+        """Rows with `first <= key < end`, in key order."""
+        snapshot = self._snapshot
+        if snapshot is None:
+            raise BackendError(
+                f"The snapshot of the RocksDB store at {self._path} was released before it was read "
+                "to its end.",
+                backend="rocksdb",
+                path=str(self._path),
+            )
+        try:
+            yield from snapshot.items(from_key=first, read_opt=_read_options(end))
+        except Exception as error:
+            _raise(error, self._path, "read a snapshot")
+
+    def release(self) -> None:
+        """Let RocksDB drop the old versions of the rows. Any thread, any number of times."""
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            del snapshot
+            self._released()
+
+
+class RocksStore:
+    """An open database in its own directory. Not thread-safe, except for what `freeze` returns."""
+
+    def __init__(self, path: Path, options: RocksDBOptions) -> None:
+        import rocksdict
+
+        self.path = path
+        self.options = options
+        self._write_options = rocksdict.WriteOptions()
+        self._write_options.disable_wal = True
+        self._db: Any = None
+        self._cursor: Any = None
+        self._frozen = 0
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = rocksdict.Rdict(str(path), native_options(options))
+        except Exception as error:
+            _raise(error, path, "open the store")
+        self.new_batch = _BatchMaker(rocksdict.WriteBatch)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Value of one key, or None."""
+        try:
+            return self._db.get(key)  # type: ignore[no-any-return]
+        except Exception as error:
+            _raise(error, self.path, "read")
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Values of many keys; fastest when `keys` are sorted."""
+        try:
+            return self._db.get(keys)  # type: ignore[no-any-return]
+        except Exception as error:
+            _raise(error, self.path, "read")
+
+    def write(self, batch: Any) -> None:
+        """Apply a batch of `new_batch()` (`put`, `delete`, `delete_range`) at once."""
+        if batch.is_empty():
+            return
+        self._cursor = None
+        try:
+            self._db.write(batch, self._write_options)
+        except Exception as error:
+            _raise(error, self.path, "write")
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[Row]:
+        """Rows with `first <= key < end`, in key order, as they are when the scan starts."""
+        try:
+            yield from self._db.items(from_key=first, read_opt=_read_options(end))
+        except Exception as error:
+            _raise(error, self.path, "scan")
+
+    def prefixed(self, prefix: bytes, limit: int = sys.maxsize) -> list[Row]:
+        """Rows whose key starts with `prefix`, at most `limit`; made for the few rows of one key."""
+        # One iterator serves all such reads until the next write: opening one costs more than seeking.
+        try:
+            cursor = self._cursor
+            if cursor is None:
+                cursor = self._cursor = self._db.iter()
+            cursor.seek(prefix)
+            rows: list[Row] = []
+            while cursor.valid() and len(rows) < limit:
+                key = cursor.key()
+                if not key.startswith(prefix):
+                    break
+                rows.append((key, cursor.value()))
+                cursor.next()
+            cursor.status()
+        except Exception as error:
+            _raise(error, self.path, "scan")
+        return rows
+
+    def delete_range(self, first: bytes, end: bytes) -> None:
+        """Remove every key with `first <= key < end`."""
+        self._cursor = None
+        try:
+            self._db.delete_range(first, end, self._write_options)
+        except Exception as error:
+            _raise(error, self.path, "delete")
+
+    def freeze(self) -> FrozenRows:
+        """A consistent view of the rows, in microseconds."""
+        try:
+            frozen = FrozenRows(self._db.snapshot(), self.path, self._thaw)
+        except Exception as error:
+            _raise(error, self.path, "take a snapshot")
+        with self._lock:
+            self._frozen += 1
+        return frozen
+
+    def _thaw(self) -> None:
+        with self._lock:
+            self._frozen -= 1
+            last = self._db is None and not self._frozen
+        if last:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def checkpoint(self, target: Path) -> None:
+        """Flush, then hard-link the files of the database into the new directory `target`."""
+        import rocksdict
+
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            rocksdict.Checkpoint(self._db).create_checkpoint(str(target))
+        except Exception as error:
+            _raise(error, self.path, "take a native checkpoint")
+
+    def compact(self) -> None:
+        """Rewrite all files, dropping deleted and overwritten rows. Takes time."""
+        self._cursor = None
+        try:
+            self._db.flush(True)
+            self._db.compact_range(None, None)
+        except Exception as error:
+            _raise(error, self.path, "compact")
+
+    def properties(self, names: Sequence[str]) -> dict[str, int]:
+        """RocksDB's own counters by name (without the `rocksdb.` prefix); absent ones are left out."""
+        found = {name: self._db.property_int_value(f"rocksdb.{name}") for name in names}
+        return {name: int(value) for name, value in found.items() if value is not None}
+
+    def close(self) -> None:
+        """Release files and lock and delete the directory, once no frozen rows need it. Idempotent."""
+        self._cursor = None
+        with self._lock:
+            db, self._db = self._db, None
+            unused = not self._frozen
+        if db is None:
+            return
+        try:
+            db.close()
+        except Exception as error:
+            _raise(error, self.path, "close the store")
+        finally:
+            if unused:
+                shutil.rmtree(self.path, ignore_errors=True)
+
+
+class _BatchMaker:
+    """Makes empty write batches in raw mode."""
+
+    __slots__ = ("_type",)
+
+    def __init__(self, batch_type: Any) -> None:
+        self._type = batch_type
+
+    def __call__(self) -> Any:
+        return self._type(raw_mode=True)

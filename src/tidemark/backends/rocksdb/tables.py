@@ -1,0 +1,400 @@
+"""Tables over RocksDB with a write-back cache: what a batch reads is read once, what it writes once.
+
+A table collects the writes of a batch as live objects. `write_back` serialises each changed address once
+and puts it into the batch's `WriteBatch`. Reads look at the pending writes, then at what the batch has
+read already, then at the store. The first read of a value-like state in a batch fetches all keys of the
+batch with one sorted multi-get, unless the last batches showed that few of them are read.
+
+Between batches only bytes stay in memory (`_bytes`, value-like states only, bounded); objects never do, so
+every batch gets fresh ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from tidemark.backends.rocksdb.cache import MISS, ByteCache
+from tidemark.backends.rocksdb.keys import decode_segment, encode_segment
+from tidemark.backends.rocksdb.scope import BatchScope, RowTable
+from tidemark.backends.table import ABSENT, Address
+
+if TYPE_CHECKING:
+    from tidemark.state.serializers.base import TypeSerializer
+
+__all__ = ["ListRows", "MapRows", "ValueRows"]
+
+_MANY_SEGMENTS: Final = 16
+"""A list read in so many pieces is written as one again."""
+
+
+class _Pending(dict[Any, Any]):
+    """Written units by address; asked for another address it asks the table."""
+
+    __slots__ = ("load",)
+
+    load: Callable[[Any], Any]
+
+    def __missing__(self, at: Any) -> Any:
+        return self.load(at)
+
+
+class ValueRows(RowTable):
+    """One row per address. `get` and `put` are the C methods of the dictionary of pending writes."""
+
+    get: Callable[[Address], Any]
+    put: Callable[[Address, Any], None]
+
+    def __init__(
+        self,
+        scope: BatchScope,
+        state_id: int,
+        serializer: TypeSerializer[Any],
+        ttl: bool,
+        namespaced: bool,
+    ) -> None:
+        super().__init__(scope, state_id, serializer, ttl, namespaced)
+        self._pending = _Pending()
+        self._pending.load = self._load
+        self.get = self._pending.__getitem__
+        self.put = self._pending.__setitem__
+        self._read: dict[Any, Any] = {}
+        self._bytes = ByteCache(scope.store.options.read_cache_size)
+        self._fetched: dict[Any, bytes | None] = {}
+        self._prefetching = not namespaced
+        self._prefetched = False
+        self._loads = 0
+
+    def remove(self, at: Address) -> None:
+        """Drop the unit."""
+        self._pending[at] = ABSENT
+
+    def peek(self, at: Address) -> Any:
+        """What `get` would return, without remembering anything."""
+        unit = self._pending.get(at, MISS)
+        if unit is MISS:
+            unit = self._read.get(at, MISS)
+        if unit is MISS:
+            raw = self._store.get(self.row(at))
+            unit = ABSENT if raw is None else self._decode(raw)
+        return unit
+
+    def _load(self, at: Any) -> Any:
+        unit = self._read.get(at, MISS)
+        if unit is MISS:
+            raw = self._raw(at)
+            unit = ABSENT if raw is None else self._decode(raw)
+            self._read[at] = unit
+        return unit
+
+    def _raw(self, at: Any) -> bytes | None:
+        self._loads += 1
+        raw = self._bytes.get(at)
+        if raw is not MISS:
+            return raw  # type: ignore[no-any-return]
+        if self._prefetching and not self._prefetched:
+            self._prefetch()
+        raw = self._fetched.get(at, MISS)
+        if raw is MISS:
+            raw = self._fetched[at] = self._store.get(self.row(at))
+            self._scope.count_read()
+        return raw  # type: ignore[no-any-return]
+
+    def _prefetch(self) -> None:
+        self._prefetched = True
+        known = self._bytes.get
+        tokens = [token for token in self._scope.distinct() if known(token) is MISS]
+        if len(tokens) < 2:
+            return
+        state = self._state
+        rows = [group + state + key for group, key in self._codec.places(tokens)]
+        by_row = dict(zip(rows, tokens, strict=True))
+        rows.sort()
+        for row, raw in zip(rows, self._store.get_many(rows), strict=True):
+            self._fetched[by_row[row]] = raw
+
+    def write_back(self) -> None:
+        """Serialise each changed unit once."""
+        pending = self._pending
+        if not pending:
+            return
+        put, delete, encode, row = self._scope.put, self._scope.delete, self._encode, self.row
+        written: dict[Any, bytes | None] = {}
+        for at, unit in pending.items():
+            if unit is ABSENT:
+                written[at] = None
+                if not self._known_absent(at):
+                    delete(row(at))
+            else:
+                raw = written[at] = encode(unit)
+                put(row(at), raw)
+        self._read.update(pending)
+        pending.clear()
+        self._fetched.update(written)
+
+    def _known_absent(self, at: Any) -> bool:
+        raw = self._fetched.get(at, MISS)
+        return raw is None or (raw is MISS and self._bytes.get(at) is None)
+
+    def end_batch(self) -> None:
+        """Decide whether the next batch prefetches."""
+        if self._loads:
+            keys = len(self._scope.distinct())
+            if keys and not self._namespaced:
+                self._prefetching = self._loads * 4 >= keys
+        self._prefetched = False
+        self._loads = 0
+
+    def forget(self) -> None:
+        """Keep bytes, drop objects."""
+        if self._fetched:
+            self._bytes.add(self._fetched)
+            self._fetched = {}
+        self._read.clear()
+
+    def invalidate(self) -> None:
+        """Drop objects and bytes."""
+        self._read.clear()
+        self._fetched.clear()
+        self._bytes.clear()
+
+
+class _Rows:
+    """What a batch knows of the list at one address."""
+
+    __slots__ = ("added", "replaced", "segments", "stored", "whole")
+
+    def __init__(self) -> None:
+        self.stored: list[Any] | None = None
+        """Units in the store; None if not read."""
+        self.segments: list[bytes] | None = None
+        self.added: list[Any] = []
+        self.replaced = False
+        self.whole: list[Any] | None = None
+        """What `get` handed out; never changed afterwards."""
+
+
+class ListRows(RowTable):
+    """A list is a sequence of segments, one per batch that appended to it, so that adding reads nothing."""
+
+    def __init__(
+        self, scope: BatchScope, state_id: int, serializer: TypeSerializer[Any], ttl: bool, namespaced: bool
+    ) -> None:
+        super().__init__(scope, state_id, serializer, ttl, namespaced)
+        self._lists: dict[Any, _Rows] = {}
+
+    def _of(self, at: Any) -> _Rows:
+        rows = self._lists.get(at)
+        if rows is None:
+            rows = self._lists[at] = _Rows()
+        return rows
+
+    def get(self, at: Address) -> list[Any]:
+        """The units in order; the list is never changed by the table."""
+        rows = self._of(at)
+        if rows.whole is None:
+            if rows.replaced:
+                rows.whole = rows.added.copy()
+            else:
+                if rows.stored is None:
+                    self._read(at, rows)
+                rows.whole = rows.stored + rows.added  # type: ignore[operator]
+        return rows.whole
+
+    def peek(self, at: Address) -> list[Any]:
+        """What `get` would return, without remembering anything."""
+        known = self._lists.get(at)
+        if known is not None and (known.replaced or known.stored is not None):
+            return self.get(at)
+        rows = _Rows()
+        self._read(at, rows)
+        return (rows.stored or []) + (known.added if known is not None else [])
+
+    def _read(self, at: Any, rows: _Rows) -> None:
+        decode = self._decode
+        found = self._store.prefixed(self.row(at))
+        rows.segments = [row for row, _ in found]
+        rows.stored = [decode(unit) for _, segment in found for unit in decode_segment(segment)]
+        self._scope.count_read()
+
+    def append(self, at: Address, units: list[Any]) -> None:
+        """Add units without reading."""
+        rows = self._of(at)
+        rows.added.extend(units)
+        rows.whole = None
+
+    def replace(self, at: Address, units: list[Any]) -> None:
+        """Store exactly these units."""
+        rows = self._of(at)
+        rows.replaced = True
+        rows.added = list(units)
+        rows.whole = None
+
+    def remove(self, at: Address) -> None:
+        """Drop the list."""
+        self.replace(at, [])
+
+    def write_back(self) -> None:
+        """Write one segment for each list that was changed."""
+        scope = self._scope
+        for at, rows in self._lists.items():
+            segments, added = rows.segments, rows.added
+            if segments is not None and len(segments) >= _MANY_SEGMENTS and not rows.replaced:
+                # The list has been read anyway, so it costs little to make it one segment again.
+                added, rows.replaced = (rows.stored or []) + added, True
+            if rows.replaced:
+                if segments is None:
+                    scope.clear_prefix(self.row(at))
+                else:
+                    for row in segments:
+                        scope.delete(row)
+            if added:
+                number = scope.next_segment
+                scope.next_segment = number + 1
+                scope.put(self.row(at) + number.to_bytes(8, "big"), encode_segment(map(self._encode, added)))
+        self._lists.clear()
+
+    def forget(self) -> None:
+        """Drop all objects."""
+        self._lists.clear()
+
+
+class _Entries:
+    """What a batch knows of the map at one address."""
+
+    __slots__ = ("absent", "changed", "cleared", "complete", "present")
+
+    def __init__(self) -> None:
+        self.present: dict[Hashable, Any] = {}
+        self.absent: set[Hashable] = set()
+        self.changed: set[Hashable] = set()
+        self.complete = False
+        """Whether `present` is the whole map."""
+        self.cleared = False
+
+
+class MapRows(RowTable):
+    """One row per map entry."""
+
+    def __init__(
+        self,
+        scope: BatchScope,
+        state_id: int,
+        serializer: TypeSerializer[Any],
+        ttl: bool,
+        namespaced: bool,
+        map_key: TypeSerializer[Any],
+    ) -> None:
+        super().__init__(scope, state_id, serializer, ttl, namespaced)
+        self._maps: dict[Any, _Entries] = {}
+        self._key_bytes: Callable[[Any], bytes] | None = map_key.key_bytes if map_key.identity_key else None
+        self._map_key_of: Callable[[bytes], Any] | None = map_key.from_bytes if map_key.identity_key else None
+
+    def _of(self, at: Any) -> _Entries:
+        entries = self._maps.get(at)
+        if entries is None:
+            entries = self._maps[at] = _Entries()
+        return entries
+
+    def _tail(self, map_key: Any) -> bytes:
+        return map_key if self._key_bytes is None else self._key_bytes(map_key)
+
+    def get(self, at: Address, map_key: Hashable) -> Any:
+        """The unit, or `ABSENT`."""
+        entries = self._of(at)
+        unit = entries.present.get(map_key, MISS)
+        if unit is not MISS:
+            return unit
+        if entries.complete or map_key in entries.absent:
+            return ABSENT
+        raw = self._store.get(self.row(at) + self._tail(map_key))
+        if raw is None:
+            entries.absent.add(map_key)
+            unit = ABSENT
+        else:
+            unit = entries.present[map_key] = self._decode(raw)
+        self._scope.count_read()
+        return unit
+
+    def put(self, at: Address, map_key: Hashable, unit: Any) -> None:
+        """Store one entry."""
+        entries = self._of(at)
+        entries.present[map_key] = unit
+        entries.changed.add(map_key)
+        entries.absent.discard(map_key)
+
+    def remove(self, at: Address, map_key: Hashable) -> None:
+        """Drop one entry, if it is there."""
+        entries = self._of(at)
+        found = entries.present.pop(map_key, MISS) is not MISS
+        if found or not (entries.complete or map_key in entries.absent):
+            entries.absent.add(map_key)
+            entries.changed.add(map_key)
+
+    def items(self, at: Address) -> Iterable[tuple[Hashable, Any]]:
+        """All entries, as the items of a dictionary: changing the map while iterating is noticed."""
+        entries = self._of(at)
+        if not entries.complete:
+            self._complete(at, entries)
+        return entries.present.items()
+
+    def peek(self, at: Address) -> dict[Hashable, Any]:
+        """All entries, without remembering anything."""
+        known = self._maps.get(at)
+        copied = _Entries()
+        if known is not None:
+            copied.present, copied.absent, copied.complete = dict(known.present), known.absent, known.complete
+        if not copied.complete:
+            self._complete(at, copied)
+        return copied.present
+
+    def _complete(self, at: Any, entries: _Entries) -> None:
+        prefix = self.row(at)
+        start, key_of, decode = len(prefix), self._map_key_of, self._decode
+        present, absent = entries.present, entries.absent
+        for row, raw in self._store.prefixed(prefix):
+            map_key = row[start:] if key_of is None else key_of(row[start:])
+            if map_key not in present and map_key not in absent:
+                present[map_key] = decode(raw)
+        entries.complete = True
+        self._scope.count_read()
+
+    def is_empty(self, at: Address) -> bool:
+        """Whether there is no entry."""
+        entries = self._of(at)
+        if entries.present:
+            return False
+        if not entries.complete:
+            self._complete(at, entries)
+        return not entries.present
+
+    def clear(self, at: Address) -> None:
+        """Drop all entries."""
+        entries = self._of(at)
+        entries.present.clear()
+        entries.absent.clear()
+        entries.changed.clear()
+        entries.complete = entries.cleared = True
+
+    def write_back(self) -> None:
+        """Write or delete one row for each changed entry."""
+        put, delete, encode = self._scope.put, self._scope.delete, self._encode
+        for at, entries in self._maps.items():
+            if not entries.changed and not entries.cleared:
+                continue
+            prefix = self.row(at)
+            if entries.cleared:
+                self._scope.clear_prefix(prefix)
+                entries.cleared = False
+            for map_key in entries.changed:
+                unit = entries.present.get(map_key, MISS)
+                row = prefix + self._tail(map_key)
+                if unit is MISS:
+                    delete(row)
+                else:
+                    put(row, encode(unit))
+            entries.changed.clear()
+
+    def forget(self) -> None:
+        """Drop all objects."""
+        self._maps.clear()
