@@ -131,8 +131,13 @@ class KeyedStateBackend(ABC):
         """Whether some registered state asked for clean-up on every record."""
 
     @abstractmethod
-    def keys(self, state_name: str, namespace: Namespace = VOID) -> list[KeyToken]:
-        """Tokens of all keys that hold a value in that state (by TTL visibility), fixed at the call."""
+    def keys(
+        self, state_name: str, namespace: Namespace = VOID, limit: int | None = None
+    ) -> list[KeyToken]:
+        """Tokens of the keys that hold a value in that state (by TTL visibility), fixed at the call.
+
+        With a `limit`, any that many of them, without looking at all the others.
+        """
 
     @abstractmethod
     def namespaces(self, state_name: str, token: KeyToken) -> list[Namespace]:
@@ -143,10 +148,13 @@ class KeyedStateBackend(ABC):
         """Physical entries, expired ones included: one per key (value-like, list), one per map entry."""
 
     @abstractmethod
-    def query(self, state_name: str, token: KeyToken, namespace: Namespace = VOID) -> tuple[bool, Any]:
+    def query(
+        self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False
+    ) -> tuple[bool, Any]:
         """Read for an outside client without changing anything: `(found, value)`.
 
-        List state gives a list, map state a dict, reducing/aggregating/folding state what `get()` gives.
+        List state gives a list, map state a dict, reducing/aggregating/folding state what `get()` gives;
+        with `accumulator`, aggregating state gives its accumulator, which has the descriptor's type.
         """
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +115,15 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """Whether some state cleans up on every record."""
         return bool(self._cleanups_per_record)
 
-    def keys(self, state_name: str, namespace: Namespace = VOID) -> list[KeyToken]:
-        """Tokens of all keys that hold a visible value in that state and namespace."""
+    def keys(
+        self, state_name: str, namespace: Namespace = VOID, limit: int | None = None
+    ) -> list[KeyToken]:
+        """Tokens of keys that hold a visible value in that state and namespace, `limit` at most."""
         with_namespace, table, visible = self._look_up(state_name)
-        addresses = [at for at, unit in table.store.items() if visible(unit) is not ABSENT]
-        return [at[0] for at in addresses if at[1] == namespace] if with_namespace else addresses
+        addresses = (at for at, unit in table.store.items() if visible(unit) is not ABSENT)
+        if with_namespace:
+            addresses = (at[0] for at in addresses if at[1] == namespace)
+        return list(islice(addresses, limit))
 
     def namespaces(self, state_name: str, token: KeyToken) -> list[Namespace]:
         """Namespaces in which `token` holds a visible value."""
@@ -136,14 +141,16 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             return sum(counter.num_entries() for counter in counters.values())
         return counters[state_name].num_entries() if state_name in counters else 0
 
-    def query(self, state_name: str, token: KeyToken, namespace: Namespace = VOID) -> tuple[bool, Any]:
+    def query(
+        self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False
+    ) -> tuple[bool, Any]:
         """Read for an outside client: `(found, value)`."""
         with_namespace, table, visible = self._look_up(state_name)
         unit = table.store.get((token, namespace) if with_namespace else token, ABSENT)
         unit = unit if unit is ABSENT else visible(unit)
-        return (False, None) if unit is ABSENT else (True, self._result(state_name, unit))
+        return (False, None) if unit is ABSENT else (True, self._result(state_name, unit, accumulator))
 
-    def _result(self, name: str, unit: Any) -> Any:
+    def _result(self, name: str, unit: Any, accumulator: bool) -> Any:
         registered = self._states.spec(name) if name in self._states else None
         kind = registered.kind if registered else self._restored[name].meta.kind
         ttl = registered.ttl is not None if registered else self._restored[name].meta.ttl
@@ -157,7 +164,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             values = [value[0] if ttl else value for value in unit.values()]
             return dict(zip(tokens_to_keys(list(unit), serializers.map_key), values, strict=True))
         value = unit[0] if ttl else unit
-        if kind is StateKind.AGGREGATING and registered:
+        if kind is StateKind.AGGREGATING and registered and not accumulator:
             return registered.descriptor.agg_function.get_result(value)  # type: ignore[attr-defined]
         return value
 
