@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidemark.state.serializers.base import TypeSerializer
     from tidemark.state.snapshot import KeyedCut, StateMeta
 
-__all__ = ["NO_KEY", "BackendParameters", "KeyContext", "KeyedStateBackend", "KeyToken"]
+__all__ = ["NO_KEY", "BackendParameters", "KeyContext", "KeyToken", "KeyedStateBackend"]
 
 KeyToken = Any
 """What identifies a key inside a slot: the key itself where Python equality and byte equality agree
@@ -131,9 +131,7 @@ class KeyedStateBackend(ABC):
         """Whether some registered state asked for clean-up on every record."""
 
     @abstractmethod
-    def keys(
-        self, state_name: str, namespace: Namespace = VOID, limit: int | None = None
-    ) -> list[KeyToken]:
+    def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:
         """Tokens of the keys that hold a value in that state (by TTL visibility), fixed at the call.
 
         With a `limit`, any that many of them, without looking at all the others.
@@ -176,7 +174,9 @@ class KeyedStateBackend(ABC):
         """States that came by restore, registered since or not."""
 
     @abstractmethod
-    def restore_native(self, kind: str, files: dict[str, Path], extra: bytes, metas: Sequence[StateMeta]) -> None:
+    def restore_native(
+        self, kind: str, files: dict[str, Path], extra: bytes, metas: Sequence[StateMeta]
+    ) -> None:
         """Take over one native snapshot made by the same kind of backend (file name -> local copy).
 
         May be called for several old subtasks; rows outside this subtask's key groups are dropped.

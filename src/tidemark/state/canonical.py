@@ -8,8 +8,9 @@ interpreter for long.
 
 from __future__ import annotations
 
+import operator
 import struct
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 MAX_BATCH_ROWS = 1 << 16
+_MAX_WHOLE_BYTES = 1 << 30
 _PROBES = (258, -2)
 
 
@@ -124,13 +126,21 @@ def sorted_batches(
     meta: StateMeta, schema: pa.Schema, serializers: StateSerializers, rows: Rows, max_parallelism: int
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of `rows` sorted by key group, each of whole key groups unless one is too large."""
+    encode = _Encoder(meta, schema, serializers, rows)
     groups = token_key_groups(rows.tokens, serializers.key, max_parallelism)
     order = np.argsort(groups, kind="stable")
     groups = groups[order]
+    whole = encode.whole()
     start = 0
     while start < len(order):
         end = _batch_end(groups, start)
-        yield from _encode(meta, schema, serializers, rows, groups[start:end], order[start:end].tolist())
+        group_column = pa.array(groups[start:end], pa.uint16())
+        if whole is None:
+            yield from encode.batches(group_column, order[start:end].tolist())
+        else:
+            taken = whole.take(pa.array(order[start:end]))
+            columns = [column.combine_chunks() for column in taken.columns]
+            yield pa.RecordBatch.from_arrays([group_column, *columns], schema=schema)
         start = end
 
 
@@ -143,46 +153,62 @@ def _batch_end(groups: np.ndarray[Any, Any], start: int) -> int:
     return border if border > start else limit
 
 
-def _encode(
-    meta: StateMeta,
-    schema: pa.Schema,
-    serializers: StateSerializers,
-    rows: Rows,
-    groups: np.ndarray[Any, Any],
-    index: list[int],
-) -> Iterator[pa.RecordBatch]:
-    keys = tokens_to_keys(_take(rows.tokens, index), serializers.key)
-    columns = [pa.array(groups, pa.uint16()), serializers.key.to_arrow(keys)]
-    if meta.namespace.columns:
-        assert rows.namespaces is not None
-        parts = zip(*_take(rows.namespaces, index), strict=True)
-        columns += [pa.array(part, pa.int64()) for part in parts]
-    values = _take(rows.values, index)
-    stamps = None if rows.stamps is None else _take(rows.stamps, index)
-    if meta.kind is StateKind.TIMER:
-        columns.append(pa.array(values, pa.int64()))
-    elif meta.kind is StateKind.LIST:
-        assert serializers.value is not None
-        columns.append(_list_column(values, serializers.value, schema.field("value").type))
-        columns += [] if stamps is None else [pa.array(stamps, pa.list_(pa.int64()))]
-    else:
-        assert serializers.value is not None
-        if rows.map_keys is not None and serializers.map_key is not None:
-            map_keys = tokens_to_keys(_take(rows.map_keys, index), serializers.map_key)
-            columns.append(serializers.map_key.to_arrow(map_keys))
-        columns.append(serializers.value.to_arrow(values))
-        columns += [] if stamps is None else [pa.array(stamps, pa.int64())]
-    if len(index) > 1 and any(isinstance(column, pa.ChunkedArray) for column in columns):
-        # A column beyond 2 GiB of bytes: Arrow cannot keep it in one array, so take fewer rows at once.
-        half = len(index) // 2
-        yield from _encode(meta, schema, serializers, rows, groups[:half], index[:half])
-        yield from _encode(meta, schema, serializers, rows, groups[half:], index[half:])
-        return
-    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+class _Encoder:
+    """Turns rows into Arrow columns, all columns of the schema but the key group."""
 
+    def __init__(self, meta: StateMeta, schema: pa.Schema, serializers: StateSerializers, rows: Rows) -> None:
+        self._meta = meta
+        self._schema = schema
+        self._serializers = serializers
+        self._rows = rows
 
-def _take(column: Sequence[Any], index: list[int]) -> list[Any]:
-    return list(map(column.__getitem__, index))
+    def whole(self) -> pa.Table | None:
+        """All rows in their own order, or None if they are too large to be kept twice in memory.
+
+        Objects are visited in the order in which they were made. Visiting them in key-group order would
+        wait for memory at every single one, which takes several times as long as the encoding itself.
+        """
+        schema = self._schema.remove(0)
+        parts, size = [], 0
+        for at in range(0, len(self._rows.tokens), MAX_BATCH_ROWS):
+            columns = self._columns(operator.itemgetter(slice(at, at + MAX_BATCH_ROWS)))
+            size += sum(column.nbytes for column in columns)
+            if size > _MAX_WHOLE_BYTES:
+                return None
+            parts.append(pa.RecordBatch.from_arrays(columns, schema=schema))
+        return pa.Table.from_batches(parts, schema=schema).combine_chunks()
+
+    def batches(self, groups: pa.Array, index: list[int]) -> Iterator[pa.RecordBatch]:
+        """The rows at `index`; more than one batch only if a column would outgrow an Arrow array."""
+        columns = [groups, *self._columns(lambda column: list(map(column.__getitem__, index)))]
+        if len(index) > 1 and any(isinstance(column, pa.ChunkedArray) for column in columns):
+            half = len(index) // 2
+            yield from self.batches(groups[:half], index[:half])
+            yield from self.batches(groups[half:], index[half:])
+            return
+        yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _columns(self, choose: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
+        meta, rows = self._meta, self._rows
+        key, value, map_key = self._serializers.key, self._serializers.value, self._serializers.map_key
+        columns = [key.to_arrow(tokens_to_keys(choose(rows.tokens), key))]
+        if rows.namespaces is not None:
+            parts = zip(*choose(rows.namespaces), strict=True)
+            columns += [pa.array(part, pa.int64()) for part in parts]
+        values = choose(rows.values)
+        if meta.kind is StateKind.TIMER:
+            return [*columns, pa.array(values, pa.int64())]
+        assert value is not None
+        is_list = meta.kind is StateKind.LIST
+        if is_list:
+            columns.append(_list_column(values, value, self._schema.field("value").type))
+        else:
+            if rows.map_keys is not None and map_key is not None:
+                columns.append(map_key.to_arrow(tokens_to_keys(choose(rows.map_keys), map_key)))
+            columns.append(value.to_arrow(values))
+        if rows.stamps is not None:
+            columns.append(pa.array(choose(rows.stamps), pa.list_(pa.int64()) if is_list else pa.int64()))
+        return columns
 
 
 def _list_column(

@@ -56,7 +56,7 @@ class StateDescriptor:
         return self.name
 
     def get_type_info(self) -> TypeInformation:
-        """Type of the stored value (list: of an element; map: of a value; aggregating: of the accumulator)."""
+        """Type of the stored value (list: of an element; map: of a value; aggregating: accumulator)."""
         return self.type_info
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
@@ -108,7 +108,7 @@ class StateDescriptor:
         )
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.name == other.name  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.name == other.name
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.name))

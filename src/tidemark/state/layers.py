@@ -15,6 +15,7 @@ lowest one, which costs as much as was written meanwhile, not as much as there i
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from tidemark.errors import IllegalStateError
 
 __all__ = ["FrozenView", "Layer", "LayeredDict", "visible_items"]
 
+_MISSING: Any = object()
 _MAX_LAYERS = 4
 """Above this many frozen layers the upper ones are folded into a new one, so that lookups stay short."""
 
@@ -36,17 +38,20 @@ class Layer:
 
 
 class FrozenView:
-    """The content of a `LayeredDict` at a cut. Reading is safe from any thread until `release`."""
+    """The content of a `LayeredDict` at a cut. Reading is safe from any thread until `release`.
 
-    __slots__ = ("_layers", "released")
+    A view that nobody refers to any more counts as released.
+    """
+
+    __slots__ = ("__weakref__", "_layers", "released")
 
     def __init__(self, layers: tuple[Layer, ...]) -> None:
         """Look at `layers`, lowest first."""
         self._layers = layers
         self.released = False
 
-    def items(self) -> list[tuple[Any, Any]]:
-        """All entries at the cut, in no promised order.
+    def columns(self) -> tuple[list[Any], list[Any]]:
+        """All addresses at the cut, in no promised order, and their values.
 
         Raises:
             IllegalStateError: The view was released.
@@ -55,8 +60,10 @@ class FrozenView:
         if not layers:
             raise IllegalStateError("This cut was released; its content may be gone.")
         if len(layers) == 1:
-            return list(layers[0].entries.items())
-        return list(visible_items(layers))
+            entries = layers[0].entries
+            return list(entries), list(entries.values())
+        items = list(visible_items(layers))
+        return [item[0] for item in items], [item[1] for item in items]
 
     def release(self) -> None:
         """Say that nobody reads this view any more; the owner folds the layers at its next occasion."""
@@ -80,7 +87,7 @@ class LayeredDict:
         self.live: dict[Any, Any] = {}
         self.dead: set[Hashable] = set()
         self.frozen: tuple[Layer, ...] = ()
-        self._views: list[FrozenView] = []
+        self._views: list[weakref.ref[FrozenView]] = []
 
     def find_frozen(self, at: Hashable, default: Any = None) -> Any:
         """What the frozen layers say about an address that is not in `live`."""
@@ -96,22 +103,19 @@ class LayeredDict:
 
     def get(self, at: Hashable, default: Any = None) -> Any:
         """The value at `at`, which the caller must not change in place."""
-        live = self.live
-        if at in live:
-            return live[at]
+        value = self.live.get(at, _MISSING)
+        if value is not _MISSING:
+            return value
         return self.find_frozen(at, default) if self.frozen else default
 
     def get_own(self, at: Hashable, copy: Callable[[Any], Any]) -> Any:
         """The value at `at` for changing it in place, or None; a frozen one is copied first."""
-        live = self.live
-        if at in live:
-            return live[at]
-        if not self.frozen:
-            return None
+        value = self.live.get(at)
+        if value is not None or not self.frozen:
+            return value
         value = self.find_frozen(at)
-        if value is None:
-            return None
-        value = live[at] = copy(value)
+        if value is not None:
+            value = self.live[at] = copy(value)
         return value
 
     def put(self, at: Hashable, value: Any) -> None:
@@ -141,7 +145,7 @@ class LayeredDict:
             if len(self.frozen) > _MAX_LAYERS:
                 self._shorten()
         view = FrozenView(tuple(reversed(self.frozen)))
-        self._views.append(view)
+        self._views.append(weakref.ref(view))
         return view
 
     @property
@@ -151,7 +155,7 @@ class LayeredDict:
 
     def fold(self) -> None:
         """Take note of released views; when none is left, go back to a single plain dictionary."""
-        self._views = [view for view in self._views if not view.released]
+        self._views = [ref for ref in self._views if (view := ref()) is not None and not view.released]
         if self._views or not self.frozen:
             return
         *uppers, base = self.frozen

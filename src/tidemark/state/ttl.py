@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tidemark.errors import ConfigError
 from tidemark.types.time import Time, to_millis
@@ -99,6 +99,13 @@ class CleanupStrategies:
         return RocksdbCompactFilterCleanupStrategy() if self.background else None
 
 
+# The class below offers these under the same names as attributes, which hides the types in its scope.
+_Update: TypeAlias = UpdateType
+_Visibility: TypeAlias = StateVisibility
+_Characteristic: TypeAlias = TtlTimeCharacteristic
+_Cleanup: TypeAlias = CleanupStrategies
+
+
 class StateTtlConfig:
     """Time-to-live of one state. Built with `StateTtlConfig.new_builder(ttl)…build()`."""
 
@@ -109,9 +116,7 @@ class StateTtlConfig:
 
     __slots__ = ("_cleanup", "_ttl", "_update_type", "_visibility")
 
-    def __init__(
-        self, ttl: int, update_type: UpdateType, visibility: StateVisibility, cleanup: CleanupStrategies
-    ) -> None:
+    def __init__(self, ttl: int, update_type: _Update, visibility: _Visibility, cleanup: _Cleanup) -> None:
         self._ttl = ttl
         self._update_type = update_type
         self._visibility = visibility
@@ -131,15 +136,15 @@ class StateTtlConfig:
         """Time-to-live."""
         return Time.milliseconds(self._ttl)
 
-    def get_update_type(self) -> UpdateType:
+    def get_update_type(self) -> _Update:
         """Which accesses renew the stamp."""
         return self._update_type
 
-    def get_state_visibility(self) -> StateVisibility:
+    def get_state_visibility(self) -> _Visibility:
         """Whether expired units may be returned."""
         return self._visibility
 
-    def get_ttl_time_characteristic(self) -> TtlTimeCharacteristic:
+    def get_ttl_time_characteristic(self) -> _Characteristic:
         """Always processing time."""
         return TtlTimeCharacteristic.ProcessingTime
 
@@ -147,7 +152,7 @@ class StateTtlConfig:
         """False only for `UpdateType.Disabled`."""
         return self._update_type is not UpdateType.Disabled
 
-    def get_cleanup_strategies(self) -> CleanupStrategies:
+    def get_cleanup_strategies(self) -> _Cleanup:
         """How expired state is removed."""
         return self._cleanup
 
@@ -174,7 +179,7 @@ class StateTtlConfig:
             self._ttl = millis
             return self
 
-        def set_update_type(self, update_type: UpdateType) -> StateTtlConfig.Builder:
+        def set_update_type(self, update_type: _Update) -> StateTtlConfig.Builder:
             """Which accesses renew the stamp."""
             self._update_type = update_type
             return self
@@ -187,7 +192,7 @@ class StateTtlConfig:
             """Shortcut for `UpdateType.OnReadAndWrite`."""
             return self.set_update_type(UpdateType.OnReadAndWrite)
 
-        def set_state_visibility(self, visibility: StateVisibility) -> StateTtlConfig.Builder:
+        def set_state_visibility(self, visibility: _Visibility) -> StateTtlConfig.Builder:
             """Whether expired units may be returned."""
             self._visibility = visibility
             return self
@@ -200,9 +205,7 @@ class StateTtlConfig:
             """Shortcut for `StateVisibility.ReturnExpiredIfNotCleanedUp`."""
             return self.set_state_visibility(StateVisibility.ReturnExpiredIfNotCleanedUp)
 
-        def set_ttl_time_characteristic(
-            self, characteristic: TtlTimeCharacteristic
-        ) -> StateTtlConfig.Builder:
+        def set_ttl_time_characteristic(self, characteristic: _Characteristic) -> StateTtlConfig.Builder:
             """Accepts processing time, the only clock there is."""
             if characteristic is not TtlTimeCharacteristic.ProcessingTime:
                 raise ConfigError(f"Unknown TTL time characteristic {characteristic!r}; use ProcessingTime.")

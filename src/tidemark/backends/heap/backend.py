@@ -115,9 +115,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """Whether some state cleans up on every record."""
         return bool(self._cleanups_per_record)
 
-    def keys(
-        self, state_name: str, namespace: Namespace = VOID, limit: int | None = None
-    ) -> list[KeyToken]:
+    def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:
         """Tokens of keys that hold a visible value in that state and namespace, `limit` at most."""
         with_namespace, table, visible = self._look_up(state_name)
         addresses = (at for at, unit in table.store.items() if visible(unit) is not ABSENT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -44,27 +45,29 @@ class LiveStateTable:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, sorted by key group."""
-        rows = self._rows(self._view.items())
+        rows = self._rows(*self._view.columns())
         return sorted_batches(self.meta, self.schema, self._serializers, rows, self._max_parallelism)
 
-    def _rows(self, items: list[tuple[Any, Any]]) -> Rows:
-        map_keys = None
-        kind = self.meta.kind
+    def _rows(self, addresses: list[Any], units: list[Any]) -> Rows:
+        kind, ttl = self.meta.kind, self.meta.ttl
+        map_keys: list[Any] | None = None
         if kind is StateKind.MAP:
-            entries = [(at, key, unit) for at, inner in items for key, unit in inner.items()]
-            if self._dead_before is not None:
-                entries = [entry for entry in entries if entry[2][1] > self._dead_before]
-            map_keys = [entry[1] for entry in entries]
-            addresses, units = [entry[0] for entry in entries], [entry[2] for entry in entries]
-        else:
-            if self._dead_before is not None:
-                items = self._living(items, self._dead_before)
-            addresses, units = [item[0] for item in items], [item[1] for item in items]
+            maps = units
+            addresses = [at for at, entries in zip(addresses, maps, strict=True) for _ in entries]
+            map_keys = [map_key for entries in maps for map_key in entries]
+            units = [unit for entries in maps for unit in entries.values()]
+        if self._dead_before is not None:
+            alive = self._alive(units, self._dead_before)
+            addresses = list(compress(addresses, alive))
+            units = list(compress(units, alive))
+            map_keys = None if map_keys is None else list(compress(map_keys, alive))
+            if kind is StateKind.LIST:
+                units = [[unit for unit in elements if unit[1] > self._dead_before] for elements in units]
         namespaces = None
         if self.meta.namespace.columns:
             namespaces = [at[1] for at in addresses]
             addresses = [at[0] for at in addresses]
-        if not self.meta.ttl:
+        if not ttl:
             return Rows(addresses, units, namespaces, map_keys)
         if kind is StateKind.LIST:
             values: list[Any] = [[unit[0] for unit in elements] for elements in units]
@@ -73,11 +76,11 @@ class LiveStateTable:
             values, stamps = [unit[0] for unit in units], [unit[1] for unit in units]
         return Rows(addresses, values, namespaces, map_keys, stamps)
 
-    def _living(self, items: list[tuple[Any, Any]], dead_before: int) -> list[tuple[Any, Any]]:
-        if self.meta.kind is not StateKind.LIST:
-            return [item for item in items if item[1][1] > dead_before]
-        lists = [(at, [unit for unit in units if unit[1] > dead_before]) for at, units in items]
-        return [item for item in lists if item[1]]
+    def _alive(self, units: list[Any], dead_before: int) -> list[bool]:
+        """Which rows still hold a unit that is not expired."""
+        if self.meta.kind is StateKind.LIST:
+            return [any(unit[1] > dead_before for unit in elements) for elements in units]
+        return [unit[1] > dead_before for unit in units]
 
 
 class StoredStateTable:
