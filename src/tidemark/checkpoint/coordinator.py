@@ -137,6 +137,12 @@ class CheckpointCoordinator:
         """Note for the statistics that an attempt starts from this snapshot."""
         self.statistics.was_restored(checkpoint_id)
 
+    def request_checkpoint(self, now: int) -> None:
+        """Let a checkpoint start at the next barrier, whatever interval and pause say."""
+        if self._running:
+            self._due_at = now
+            self._last_end = None
+
     def next_wakeup(self, now: int) -> int | None:
         """When the next `BarrierReached` or `Tick` will have an effect, if nothing else happens before."""
         if self._requests and self._running:
@@ -180,7 +186,7 @@ class CheckpointCoordinator:
         self._slots = slots
         self._running = True
         self._failures.restarted()
-        self._due_at = now + (self.settings.interval or 0) if self.settings.periodic else None
+        self._due_at = self._one_interval_after(now)
         self._last_end = None
         return commands
 
@@ -198,9 +204,12 @@ class CheckpointCoordinator:
             commands.append(self._begin(now, self._requests.pop(0)))
         due = self._periodic_due()
         if due is not None and now >= due:
-            self._due_at = now + (self.settings.interval or 0)
+            self._due_at = self._one_interval_after(now)
             commands.append(self._begin(now, None))
         return commands
+
+    def _one_interval_after(self, now: int) -> int | None:
+        return now + (self.settings.interval or 0) if self.settings.periodic else None
 
     def _periodic_due(self) -> int | None:
         """When the next checkpoint may start as things are, or None if something has to end first."""

@@ -168,9 +168,16 @@ def _serializer_name(snapshot: bytes | None) -> str | None:
         return load_serializer_snapshot(snapshot).restore_serializer().qualified_name()
     except Exception:
         # User code that is not importable here must not keep anyone from looking at the rest.
-        view = DataInputView(snapshot)
+        return _snapshot_class(snapshot)
+
+
+def _snapshot_class(snapshot: bytes) -> str:
+    view = DataInputView(snapshot)
+    try:
         view.read_fully(1)
         return view.read_utf()
+    except TidemarkError:
+        return "unknown"
 
 
 def _readable(data: bytes) -> str:

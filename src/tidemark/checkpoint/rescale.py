@@ -19,7 +19,7 @@ from tidemark.checkpoint.metadata.model import (
 )
 from tidemark.errors import ConfigError, MaxParallelismError, UnmappedStateError
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
-from tidemark.state.operator_state import redistribute
+from tidemark.state.redistribution import redistribute
 from tidemark.state.snapshot import OperatorStatePart
 
 __all__ = ["SubtaskRestore", "map_operators", "plan_restore", "resolve_max_parallelism"]

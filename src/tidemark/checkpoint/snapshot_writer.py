@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO
 
 from tidemark.checkpoint.format.native import NativeFiles
 from tidemark.checkpoint.format.write import write_table
 from tidemark.checkpoint.layout import SnapshotLocation, native_prefix, table_path
+from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata.model import NativeHandle, SubtaskState
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import CheckpointError, FailureReason
-from tidemark.state.snapshot import OperatorCut
+from tidemark.state.snapshot import OperatorCut, StateTable
 
 __all__ = ["SnapshotWriter", "SubtaskTarget", "WriterOptions"]
 
@@ -67,8 +72,15 @@ class SubtaskTarget:
 class SnapshotWriter:
     """Writes the cuts of one slot. One per slot and attempt, because it knows what that attempt uploaded."""
 
-    def __init__(self, storage: Storage, options: WriterOptions | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        options: WriterOptions | None = None,
+        local: LocalCopies | None = None,
+    ) -> None:
+        """Write to `storage`, and with local recovery also to `local`."""
         self._storage = storage
+        self._local = local
         self._options = options or WriterOptions()
         self._native: dict[tuple[str, int], NativeFiles] = {}
         self._lock = threading.Lock()
@@ -99,6 +111,7 @@ class SnapshotWriter:
                     table_path(target.uid, table.meta, target.index),
                     inline_threshold=self._options.inline_threshold,
                     compression=self._options.compression,
+                    tee=self._tee(target, table),
                 )
                 for table in tables
             )
@@ -122,7 +135,7 @@ class SnapshotWriter:
     def _write_native(self, target: SubtaskTarget, cut: OperatorCut) -> tuple[NativeHandle | None, int]:
         if cut.keyed is None or cut.keyed.native is None:
             return None, 0
-        return self._files_of(target.uid, target.index).upload(
+        handle, written = self._files_of(target.uid, target.index).upload(
             cut.keyed.native,
             cut.keyed.metas,
             self._storage,
@@ -133,6 +146,19 @@ class SnapshotWriter:
             base=target.base,
             inline_threshold=self._options.inline_threshold,
         )
+        if self._local is not None:
+            for file in handle.files:
+                if file.inline is None:
+                    self._local.link(target.checkpoint_id, cut.keyed.native.files[file.name], file)
+        return handle, written
+
+    def _tee(
+        self, target: SubtaskTarget, table: StateTable
+    ) -> Callable[[BinaryIO], AbstractContextManager[BinaryIO]]:
+        if self._local is None:
+            return nullcontext
+        path = table_path(target.uid, table.meta, target.index)
+        return partial(self._local.tee, checkpoint_id=target.checkpoint_id, path=path)
 
     def _files_of(self, uid: str, index: int) -> NativeFiles:
         with self._lock:

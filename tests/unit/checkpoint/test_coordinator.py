@@ -79,6 +79,28 @@ def test_without_an_interval_only_savepoints_are_taken() -> None:
     assert coordinator.handle(BarrierReached(), 10_000) == [TriggerBarrier(1, 10_000, None, SAVEPOINT)]
 
 
+@pytest.mark.parametrize("interval", [None, 1000])
+def test_a_checkpoint_can_be_asked_for_once(interval: int | None) -> None:
+    coordinator = started(interval=interval, min_pause=500)
+
+    coordinator.request_checkpoint(10)
+
+    assert coordinator.next_wakeup(10) == 10
+    assert coordinator.handle(BarrierReached(), 10) == [TriggerBarrier(1, 10)]
+    complete(coordinator, 1, 11)
+    assert coordinator.handle(BarrierReached(), 12) == []
+    coordinator.request_checkpoint(12)
+    assert triggered(coordinator.handle(BarrierReached(), 12)) == [2]
+
+
+def test_a_job_that_does_not_run_takes_no_checkpoint_on_request() -> None:
+    coordinator = CheckpointCoordinator(CoordinatorSettings())
+
+    coordinator.request_checkpoint(10)
+
+    assert coordinator.handle(BarrierReached(), 10) == []
+
+
 def test_it_is_complete_when_all_slots_and_the_metadata_are_there() -> None:
     coordinator = started()
     coordinator.handle(BarrierReached(), 100)

@@ -7,10 +7,12 @@ aborted and deleted at any moment, are uploaded again under a new name.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -117,9 +119,16 @@ class NativeFiles:
 
 
 def fetch_native(
-    handle: NativeHandle, storage: Storage, directory: str, shared: str, target: Path
+    handle: NativeHandle,
+    storage: Storage,
+    directory: str,
+    shared: str,
+    target: Path,
+    local: Callable[[FileHandle], Path | None] = lambda file: None,
 ) -> dict[str, Path]:
     """Copy all files of a native snapshot into the local directory `target`, verified; name -> path.
+
+    `local` may know an intact copy of a file on this machine, which is linked instead.
 
     Raises:
         StorageError: A file is missing, truncated or damaged; the message names it.
@@ -129,9 +138,13 @@ def fetch_native(
     for file in handle.files:
         path = target / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as output:
-            for chunk in _verified(file, storage, directory, shared):
-                output.write(chunk)
+        copy = local(file) if file.inline is None else None
+        if copy is not None:
+            _link_or_copy(copy, path, link=file.shared)
+        else:
+            with path.open("wb") as output:
+                for chunk in _verified(file, storage, directory, shared):
+                    output.write(chunk)
         files[file.name] = path
     return files
 
@@ -195,6 +208,15 @@ class _HashingCopy:
 
     def digest(self) -> bytes:
         return self._hash.digest()
+
+
+def _link_or_copy(source: Path, target: Path, *, link: bool) -> None:
+    # Only shared files never change; a store may go on writing into the others.
+    if link:
+        with suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
 
 
 def _digest(file: BinaryIO) -> bytes:

@@ -9,8 +9,8 @@ what is not read need not be. Memory stays bounded by about one row group of row
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -39,6 +39,7 @@ def write_table(
     *,
     inline_threshold: int | None = 0,
     compression: bool = False,
+    tee: Callable[[BinaryIO], AbstractContextManager[BinaryIO]] = nullcontext,
 ) -> TableHandle:
     """Write all rows of `table` to `directory/path`, or into the handle if they are few.
 
@@ -49,6 +50,7 @@ def write_table(
         path: Name of the file, relative to `directory`.
         inline_threshold: State with fewer bytes than this goes into the handle; None puts all of it there.
         compression: Compress with zstd.
+        tee: Wraps the file to also keep a copy of what is written to it.
 
     Raises:
         StorageError: The file could not be written; nothing is left at the path.
@@ -74,7 +76,7 @@ def write_table(
             yield head.pop(0)
         yield from batches
 
-    with storage.create(join(directory, path)) as file:
+    with storage.create(join(directory, path)) as durable, tee(durable) as file:
         handle = _write_stream(table, file, rows(), compression)
     return _located(handle, path=path)
 

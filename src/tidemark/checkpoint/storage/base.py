@@ -113,5 +113,6 @@ def absolute(path: str) -> str:
     """Make a bare relative path absolute, because other processes have other working directories."""
     text = os.fspath(path)
     if _SCHEME.match(text) is not None:
-        return text.rstrip("/") if not text.endswith(":/") and not text.endswith("://") else text
+        stripped = text.rstrip("/")
+        return text if stripped.endswith(":") else stripped
     return os.path.abspath(os.path.expanduser(text))

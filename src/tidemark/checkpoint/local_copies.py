@@ -1,0 +1,131 @@
+"""Copies of a slot's keyed state on its own disk, so that a restart on the same machine reads nothing remote.
+
+The durable checkpoint is written in any case and decides; a copy is a shortcut that is used only if every
+byte of it verifies. Whatever goes wrong with a copy is logged, never raised.
+
+::
+
+    <root>/<job id>/chk-<n>/<operator>/<state>/part-<subtask>.parquet     tables, named as in the checkpoint
+                           /native/<checksum>                             hard links of native files
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import xxhash
+
+from tidemark.checkpoint.format.read import verify_table
+from tidemark.checkpoint.metadata.model import FileHandle, TableHandle
+from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+from tidemark.errors import StorageError
+
+__all__ = ["LocalCopies"]
+
+_log = logging.getLogger(__name__)
+
+
+class LocalCopies:
+    """The copies one slot keeps. Safe to use from the snapshot threads of the slot."""
+
+    def __init__(self, root: Path, job_id: str) -> None:
+        self._root = Path(root) / job_id
+        self.storage = FileSystemStorage(sync=False)
+
+    def directory(self, checkpoint_id: int) -> Path:
+        """Where the copies of one checkpoint are."""
+        return self._root / f"chk-{checkpoint_id}"
+
+    @contextmanager
+    def tee(self, file: BinaryIO, checkpoint_id: int, path: str) -> Iterator[BinaryIO]:
+        """A file that writes to `file` and to the copy of table `path`."""
+        target = self.directory(checkpoint_id) / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy = target.open("wb")
+        except OSError as exc:
+            _log.warning("No local copy of %s: %s", path, exc)
+            yield file
+            return
+        with copy:
+            yield _Tee(file, copy)  # type: ignore[misc]
+
+    def link(self, checkpoint_id: int, source: Path, handle: FileHandle) -> None:
+        """Keep a native file that was, or had been, uploaded as `handle`."""
+        target = self._native(checkpoint_id, handle)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.link(source, target)
+        except OSError as exc:
+            _log.warning("No local copy of %s: %s", source, exc)
+
+    def has_table(self, checkpoint_id: int, handle: TableHandle) -> bool:
+        """Whether an intact copy of the table is here."""
+        if handle.path is None or not (self.directory(checkpoint_id) / handle.path).is_file():
+            return False
+        try:
+            verify_table(handle, self.storage, str(self.directory(checkpoint_id)))
+        except StorageError as exc:
+            _log.warning("A local copy is not used: %s", exc)
+            return False
+        return True
+
+    def native_file(self, checkpoint_id: int, handle: FileHandle) -> Path | None:
+        """An intact copy of a native file, if there is one."""
+        path = self._native(checkpoint_id, handle)
+        try:
+            with path.open("rb") as file:
+                hasher = xxhash.xxh3_128()
+                while chunk := file.read(1 << 20):
+                    hasher.update(chunk)
+        except OSError:
+            return None
+        if hasher.digest() != handle.checksum:
+            _log.warning("The local copy %s is damaged and not used.", path)
+            return None
+        return path
+
+    def completed(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete: older copies will not be needed."""
+        if not self._root.is_dir():
+            return
+        for entry in self._root.iterdir():
+            number = entry.name.removeprefix("chk-")
+            if number.isdigit() and int(number) < checkpoint_id:
+                shutil.rmtree(entry, ignore_errors=True)
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint will never complete: its copies are useless."""
+        shutil.rmtree(self.directory(checkpoint_id), ignore_errors=True)
+
+    def close(self) -> None:
+        """Delete all copies: the job has ended."""
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _native(self, checkpoint_id: int, handle: FileHandle) -> Path:
+        return self.directory(checkpoint_id) / "native" / handle.checksum.hex()
+
+
+class _Tee:
+    """Writes to a file and, until that fails, to a copy of it."""
+
+    def __init__(self, file: BinaryIO, copy: BinaryIO) -> None:
+        self._file = file
+        self._copy: BinaryIO | None = copy
+
+    def write(self, data: bytes) -> int:
+        self._file.write(data)
+        if self._copy is not None:
+            try:
+                self._copy.write(data)
+            except OSError as exc:
+                _log.warning("A local copy is given up: %s", exc)
+                self._copy = None
+        return len(data)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tidemark.checkpoint.layout import JobLayout
+from tidemark.checkpoint.messages import Discard, SavepointRequest
+from tidemark.checkpoint.metadata import CheckpointMetadata, write_metadata
+from tidemark.checkpoint.retention import discard, discard_job, discard_unfinished, dispose_savepoint
+from tidemark.checkpoint.storage import MemoryStorage, join
+from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError
+
+LAYOUT = JobLayout("root", "ab" * 16)
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    storage = MemoryStorage()
+    for n in (1, 2):
+        storage.write(join(LAYOUT.checkpoint(n).directory, "op", "part"), b"x")
+        write_metadata(storage, LAYOUT.checkpoint(n).directory, CheckpointMetadata(n, 0, LAYOUT.job_id))
+    for name in ("a", "b"):
+        storage.write(join(LAYOUT.shared, name), b"x")
+    return storage
+
+
+def test_a_checkpoint_goes_with_its_shared_files(storage: MemoryStorage) -> None:
+    discard(storage, LAYOUT, Discard(1, ("a",)))
+
+    assert storage.list(LAYOUT.directory) == ["chk-2", "shared"]
+    assert storage.list(LAYOUT.shared) == ["b"]
+
+
+def test_shared_files_can_go_alone(storage: MemoryStorage) -> None:
+    discard(storage, LAYOUT, Discard(None, ("a", "b")))
+
+    assert storage.list(LAYOUT.directory) == ["chk-1", "chk-2"]
+
+
+def test_an_aborted_savepoint_goes_from_its_own_place(storage: MemoryStorage) -> None:
+    storage.write("savepoints/savepoint-1/op/part", b"x")
+
+    discard(storage, LAYOUT, Discard(1, (), SavepointRequest("r", "savepoints/savepoint-1")))
+
+    assert storage.list("savepoints") == []
+    assert storage.list(LAYOUT.directory) == ["chk-1", "chk-2", "shared"]
+
+
+def test_the_metadata_goes_first(storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(storage, "delete_tree", crash)
+    with pytest.raises(KeyboardInterrupt):
+        discard(storage, LAYOUT, Discard(1))
+
+    assert storage.list(LAYOUT.checkpoint(1).directory) == ["op"]
+
+
+def test_a_failed_deletion_is_only_logged(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: str) -> None:
+        raise StorageError(f"{path} is read-only.", path=path)
+
+    monkeypatch.setattr(storage, "delete", refuse)
+    monkeypatch.setattr(storage, "delete_tree", refuse)
+
+    with caplog.at_level(logging.WARNING):
+        discard(storage, LAYOUT, Discard(1))
+        discard_job(storage, LAYOUT)
+
+    assert caplog.text.count("read-only") == 2
+
+
+def test_everything_of_a_job_goes(storage: MemoryStorage) -> None:
+    discard_job(storage, LAYOUT)
+
+    assert storage.list("root") == []
+
+
+def test_what_a_crash_left_unfinished_goes(storage: MemoryStorage) -> None:
+    storage.write(join(LAYOUT.checkpoint(3).directory, "op", "part"), b"half")
+
+    assert discard_unfinished(storage, LAYOUT) == [LAYOUT.checkpoint(3).directory]
+    assert storage.list(LAYOUT.directory) == ["chk-1", "chk-2", "shared"]
+
+
+def test_a_savepoint_is_disposed_of_on_request(storage: MemoryStorage) -> None:
+    write_metadata(storage, "/sp", CheckpointMetadata(1, 0, LAYOUT.job_id, is_savepoint=True))
+
+    assert dispose_savepoint(storage, "/sp/_metadata") == "/sp"
+    assert not storage.exists("/sp")
+    with pytest.raises(SavepointNotFoundError):
+        dispose_savepoint(storage, "/sp")
+
+
+def test_a_directory_that_is_not_ours_is_not_disposed_of(storage: MemoryStorage) -> None:
+    storage.write("/other/_metadata", b"something else entirely")
+
+    with pytest.raises(MetadataError):
+        dispose_savepoint(storage, "/other")
+
+    assert storage.list("/other") == ["_metadata"]
