@@ -25,6 +25,7 @@ __all__ = ["FieldDeclaration", "declared_fields", "declared_name", "infer_type",
 
 _LISTS = (list, Sequence, MutableSequence)
 _MAPS = (dict, Mapping, MutableMapping)
+_UNRESOLVED = (NameError, AttributeError, TypeError)
 
 
 def qualified_name(cls: type[Any]) -> str:
@@ -54,24 +55,24 @@ def declared_fields(cls: type[Any]) -> tuple[FieldDeclaration, ...]:
 def _hints(cls: type[Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
-    except NameError:
+    except _UNRESOLVED:
         # A class that travelled by value has lost its module: evaluate what the usual imports explain,
         # field by field, and leave the rest as text (then pickled).
-        known: dict[str, Any] = {**vars(typing), **vars(datetime), **vars(decimal)}
-        known.update(typing=typing, datetime=datetime, decimal=decimal, Instant=Instant)
-        known[cls.__name__] = cls
-        hints: dict[str, Any] = {}
-        for field in dataclasses.fields(cls):
-            hints[field.name] = _evaluate(field, known)
-        return hints
+        return {field.name: _evaluate(field, cls) for field in dataclasses.fields(cls)}
 
 
-def _evaluate(field: dataclasses.Field[Any], known: dict[str, Any]) -> Any:
+def _evaluate(field: dataclasses.Field[Any], cls: type[Any]) -> Any:
     holder = type("holder", (), {"__annotations__": {field.name: field.type}})
-    try:
-        return typing.get_type_hints(holder, known, include_extras=True)[field.name]
-    except NameError:
-        return field.type
+    names: dict[str, Any] = {**vars(typing), **vars(datetime), **vars(decimal)}
+    names.update(typing=typing, decimal=decimal, Instant=Instant)
+    names[cls.__name__] = cls
+    # "datetime" is either the module or the class in it, depending on how it was imported.
+    for known in ({**names, "datetime": datetime}, names):
+        try:
+            return typing.get_type_hints(holder, known, include_extras=True)[field.name]
+        except _UNRESOLVED:
+            continue
+    return field.type
 
 
 def infer_type(hint: Any, owner: type[Any] | None = None) -> TypeInformation:

@@ -75,6 +75,9 @@ class _ItemsCodec:
 
     def decode(self, data: bytes, at: int, count: int) -> tuple[list[Any], int]:
         """Return `count` items and the position behind them."""
+        if count > 8 * len(data):
+            # Damaged: even an item that is None takes one bit. Checked before memory is asked for.
+            raise IndexError(count)
         read, width = self._read, self._width
         has_nulls = data[at]
         at += 1

@@ -88,7 +88,7 @@ class DataclassSerializer(BinarySerializer[Any]):
             values = [get(value) for get in self._getters]
         except AttributeError as exc:
             raise SerializationError(f"An instance of {self.class_name} is incomplete: {exc}") from exc
-        return b"\x01" + b"".join(codec.encode(values))
+        return b"\x01" + codec.encode(values)
 
     def to_bytes(self, value: Any) -> bytes:
         """Return the encoded instance."""
@@ -173,6 +173,10 @@ class DataclassSerializer(BinarySerializer[Any]):
         """Return a snapshot with the class name and, per field, name, annotation and nested snapshot."""
         return DataclassSerializerSnapshot(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Compiled functions do not pickle; the other side compiles its own.
+        return DataclassSerializer, (self.cls, self.fields)
+
     def __repr__(self) -> str:
         shown = ", ".join([f"{field.name}: {field.declared}" for field in self.fields])
         return f"DATACLASS({self.class_name}: {shown})"
@@ -187,8 +191,8 @@ def _maker(cls: type[Any], stored: Sequence[str]) -> Callable[[Sequence[Any]], A
     current = {field.name: field for field in dataclasses.fields(cls)}
     kept = [(at, name) for at, name in enumerate(stored) if name in current]
     added = [(name, _default(cls, field)) for name, field in current.items() if name not in set(stored)]
-    # Attribute by attribute, also where a whole __dict__ could be set: frozen and slotted classes need it, and
-    # the instances of the others keep sharing their keys in memory.
+    # Attribute by attribute, also where a whole __dict__ could be set: frozen and slotted classes need it,
+    # and the instances of the others keep sharing their keys in memory.
     new, put = object.__new__, object.__setattr__
     if len(kept) == len(stored) and not added:
         names = tuple(stored)

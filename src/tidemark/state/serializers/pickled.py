@@ -100,6 +100,8 @@ def _by_value(value: Any) -> bytes:
 
 def _canonical(value: Any) -> bytes:
     try:
+        if type(value) is tuple and _ATOMIC.issuperset(map(type, value)):
+            return _without_memory(value)
         return _without_memory(_sorted_inside(value))
     except (RecursionError, ValueError):
         return _dumps(value, _PROTOCOL)

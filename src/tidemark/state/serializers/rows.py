@@ -61,7 +61,7 @@ class RowSerializer(BinarySerializer[Row]):
 
     def _encode(self, value: Any, codec: RecordCodec) -> bytes:
         kind = value._row_kind.value if isinstance(value, Row) else 0
-        return bytes((kind,)) + b"".join(codec.encode(self._fields_of(value)))
+        return bytes((kind,)) + codec.encode(self._fields_of(value))
 
     def to_bytes(self, value: Any) -> bytes:
         """Return the encoded row."""
@@ -143,6 +143,10 @@ class RowSerializer(BinarySerializer[Row]):
     def snapshot_configuration(self) -> TypeSerializerSnapshot[Row]:
         """Return a snapshot that nests those of the fields."""
         return RowSerializerSnapshot(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Compiled functions do not pickle; the other side compiles its own.
+        return RowSerializer, (self.fields, self.names)
 
     def __repr__(self) -> str:
         pairs = zip(self._shown, self.fields, strict=True)

@@ -59,7 +59,11 @@ class SqlDateSerializer(LeafSerializer["datetime.date | None"]):
         """Return the date."""
         if not data:
             return None
-        return datetime.date.fromordinal(_unpack(_DAYS, data, self.type_name)[0] + _EPOCH_DAY)
+        (days,) = _unpack(_DAYS, data, self.type_name)
+        try:
+            return datetime.date.fromordinal(days + _EPOCH_DAY)
+        except ValueError as exc:
+            raise _undecodable(data, self.type_name) from exc
 
     def arrow_type(self) -> pa.DataType:
         """Return the date type."""
@@ -116,7 +120,10 @@ class SqlTimeSerializer(_ZonelessSerializer):
         if not data:
             return None
         seconds, micros = divmod(_unpack(_MICROS, data, self.type_name)[0], 1_000_000)
-        return datetime.time(seconds // 3600, seconds // 60 % 60, seconds % 60, micros)
+        try:
+            return datetime.time(seconds // 3600, seconds // 60 % 60, seconds % 60, micros)
+        except ValueError as exc:
+            raise _undecodable(data, self.type_name) from exc
 
     def arrow_type(self) -> pa.DataType:
         """Return the microsecond time type."""
@@ -147,7 +154,11 @@ class SqlTimestampSerializer(_ZonelessSerializer):
         """Return the timestamp."""
         if not data:
             return None
-        return _EPOCH + datetime.timedelta(microseconds=_unpack(_MICROS, data, self.type_name)[0])
+        (micros,) = _unpack(_MICROS, data, self.type_name)
+        try:
+            return _EPOCH + datetime.timedelta(microseconds=micros)
+        except OverflowError as exc:
+            raise _undecodable(data, self.type_name) from exc
 
     def arrow_type(self) -> pa.DataType:
         """Return the microsecond timestamp type without a zone."""
@@ -200,7 +211,12 @@ class InstantSerializer(LeafSerializer["Instant | None"]):
 
     def from_bytes(self, data: bytes) -> Instant | None:
         """Return the instant."""
-        return Instant(*_unpack(_INSTANT, data, self.type_name)) if data else None
+        if not data:
+            return None
+        seconds, nanos = _unpack(_INSTANT, data, self.type_name)
+        if nanos < 0:
+            raise _undecodable(data, self.type_name)
+        return Instant(seconds, nanos)
 
     def arrow_type(self) -> pa.DataType:
         """Return a struct of seconds and nanoseconds."""
@@ -229,4 +245,8 @@ def _unpack(codec: struct.Struct, data: bytes, type_name: str) -> tuple[Any, ...
     try:
         return codec.unpack(data)
     except struct.error as exc:
-        raise SerializationError(f"These bytes are no {type_name}: {data!r}") from exc
+        raise _undecodable(data, type_name) from exc
+
+
+def _undecodable(data: bytes, type_name: str) -> SerializationError:
+    return SerializationError(f"These bytes are no {type_name}: {data!r}")

@@ -55,20 +55,20 @@ class TupleSerializer(BinarySerializer[tuple[Any, ...]]):
                 return self._struct.pack(*value)
             except (struct.error, OverflowError):
                 # The general way explains what is wrong.
-                return b"".join(self._codec.encode(self._fields_of(value)))
-        return b"".join(self._codec.encode(self._fields_of(value)))
+                return self._codec.encode(self._fields_of(value))
+        return self._codec.encode(self._fields_of(value))
 
     def key_bytes(self, value: Any) -> bytes:
         """Return the canonical form."""
         if self._struct is not None:
             return self.to_bytes(value)
-        return b"".join(self._key_codec.encode(self._fields_of(value)))
+        return self._key_codec.encode(self._fields_of(value))
 
     def from_bytes(self, data: bytes) -> tuple[Any, ...]:
         """Return the tuple."""
         if self._struct is not None and len(data) == self.fixed_width:
             return self._struct.unpack(data)
-        return tuple(self._codec.decode(data))
+        return tuple(self._codec.decode(data, 0))
 
     def normalizer(self) -> Callable[[Any], Any]:
         """Return a function that normalises every field."""
@@ -138,6 +138,10 @@ class TupleSerializer(BinarySerializer[tuple[Any, ...]]):
     def snapshot_configuration(self) -> TypeSerializerSnapshot[tuple[Any, ...]]:
         """Return a snapshot that nests those of the fields."""
         return TupleSerializerSnapshot(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Compiled functions do not pickle; the other side compiles its own.
+        return TupleSerializer, (self.fields,)
 
     def __repr__(self) -> str:
         return f"TUPLE({', '.join([repr(field) for field in self.fields])})"
