@@ -1,0 +1,258 @@
+"""What all keyed operators share: backend, current key, timers, and the order of things in batch mode.
+
+A subclass writes `_process` (the loop over one batch) and, if it has timers, `_on_timer`. Everything
+that happens once per batch and not once per record lives here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidemark.api.time_domain import TimeDomain
+from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK, Batch, OperatorEnvironment, Output
+from tidemark.operators.contexts import KeyedTimerService, key_reader
+from tidemark.operators.function_operator import FunctionOperator
+from tidemark.operators.key_buffer import KeyBuffer, StillClock
+from tidemark.operators.key_tokens import type_or_pickled
+from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
+from tidemark.state.backend import NO_KEY, KeyedStateBackend
+from tidemark.state.descriptors import StateDescriptor, StateKind
+from tidemark.state.namespace import Namespace, NamespaceKind
+from tidemark.state.operator_state import OperatorStateStore
+from tidemark.state.serializers.registry import serializer_for
+from tidemark.state.timers import DueTimer, InternalTimers
+
+if TYPE_CHECKING:
+    from tidemark.operators.base import RestoredState
+    from tidemark.state.primitives import State
+    from tidemark.state.snapshot import OperatorCut
+    from tidemark.types.typeinfo import TypeInformation
+
+__all__ = ["KeyedOperator"]
+
+
+class KeyedOperator(FunctionOperator):
+    """An operator whose input is split by key."""
+
+    inputs = 1
+    """Number of inputs that have to end before the operator has ended."""
+    timer_namespace = NamespaceKind.VOID
+
+    _service: KeyedTimerService
+
+    def __init__(self, functions: Iterable[Any], key_type: TypeInformation | None) -> None:
+        """Wrap user functions.
+
+        Args:
+            functions: Every user function of the operator.
+            key_type: Type of the key; None means pickled.
+        """
+        super().__init__(functions)
+        self._key_type = key_type
+        self._handles: dict[str, tuple[Any, NamespaceKind]] = {}
+        self._open_inputs = set(range(self.inputs))
+        self._buffer: KeyBuffer | None = None
+        self._backend_closed = False
+        self._changeable_state = False
+        self._first_batch = True
+
+    def setup(self, environment: OperatorEnvironment) -> None:
+        """Attach to the host; creates backend and timers."""
+        self._backend: KeyedStateBackend = environment.make_backend(type_or_pickled(self._key_type))
+        self._keys = self._backend.context
+        self._read_key = key_reader(self._backend)
+        self._timers = InternalTimers(
+            self._keys,
+            self._backend.parameters.max_parallelism,
+            self._backend.parameters.key_serializer,
+            self.timer_namespace,
+        )
+        self._clock = environment.clock
+        if environment.batch_mode:
+            self._buffer = KeyBuffer()
+            self._clock = StillClock(environment.clock)
+        super().setup(environment)
+
+    def _make_service(self, environment: OperatorEnvironment) -> KeyedTimerService:
+        return KeyedTimerService(self._clock, self._timers)
+
+    def _make_runtime_context(self, environment: OperatorEnvironment) -> OperatorRuntimeContext:
+        return OperatorRuntimeContext(environment.info, environment.metrics, self.keyed_state)
+
+    def _keyed_state_access(self) -> KeyedStateAccess | None:
+        return self._runtime_context
+
+    def keyed_state(
+        self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID
+    ) -> State:
+        """Register a state with the backend, or find it again; queryable ones are published."""
+        handle = self._backend.state(descriptor, namespace)
+        if descriptor.name not in self._handles:
+            self._handles[descriptor.name] = (handle, namespace)
+            self._changeable_state |= not serializer_for(descriptor.type_info).immutable
+            publish = self._environment.publish
+            if publish is not None and descriptor.is_queryable():
+                publish(descriptor, self._backend)
+        return handle
+
+    @property
+    def backend(self) -> KeyedStateBackend:
+        """The backend of this subtask."""
+        return self._backend
+
+    def current_key(self) -> Any:
+        """The user's key of the current element or timer."""
+        read = self._read_key
+        return self._keys.token if read is None else read(self._keys.token)
+
+    def _restore(self, restored: RestoredState) -> None:
+        for native in restored.native:
+            self._backend.restore_native(native.kind, native.files, native.extra, native.metas)
+        for meta, batches in restored.tables:
+            if meta.kind is StateKind.TIMER:
+                self._timers.restore_table(meta, batches)
+            else:
+                self._backend.restore_table(meta, batches)
+        self._operator_state = OperatorStateStore(restored.operator)
+
+    def process(self, input_index: int, batch: Batch, out: Output) -> None:
+        """Process a batch; processing-time timers it registered in the past fire at its end."""
+        if self._buffer is not None:
+            self._buffer.add(input_index, batch)
+            return
+        self._run(input_index, batch, out)
+        if self._timers.next_processing_time() is not None:
+            self.advance_processing_time(self._clock.now(), out)
+
+    def _run(self, input_index: int, batch: Batch, out: Output) -> None:
+        backend = self._backend
+        backend.start_batch(batch.keys)
+        try:
+            self._process(input_index, batch, out)
+        finally:
+            self._keys.token = NO_KEY
+            backend.end_batch()
+
+    def _process(self, input_index: int, batch: Batch, out: Output) -> None:
+        """Run user code over the records; the loop sets `self._keys.token` for each."""
+        raise AssertionError(f"{type(self).__name__} does not process batches.")
+
+    def _on_timer(self, domain: TimeDomain, namespace: Namespace, timestamp: int, out: Output) -> None:
+        """A timer fired; its key is current."""
+
+    def advance_watermark(self, watermark: int, out: Output) -> None:
+        """Fire the event-time timers that are due; in batch mode time belongs to the keys."""
+        if self._buffer is None and watermark > self._service.watermark:
+            self._service.watermark = watermark
+            self._fire_event_timers(watermark, out)
+
+    def advance_processing_time(self, now: int, out: Output) -> None:
+        """Fire the processing-time timers that are due."""
+        if self._buffer is None and not self._ended:
+            due = self._timers.next_processing_time()
+            if due is not None and due <= now:
+                self._fire(TimeDomain.PROCESSING_TIME, self._timers.advance_processing(now), out)
+
+    def next_processing_timer(self) -> int | None:
+        """Time of the earliest processing-time timer; None once the input has ended."""
+        return None if self._ended or self._buffer is not None else self._timers.next_processing_time()
+
+    def _fire_event_timers(self, watermark: int, out: Output) -> None:
+        due = self._timers.next_event_time()
+        if due is not None and due <= watermark:
+            self._fire(TimeDomain.EVENT_TIME, self._timers.advance_event(watermark), out)
+
+    def _fire(self, domain: TimeDomain, due: Iterable[DueTimer], out: Output) -> None:
+        backend, keys, on_timer = self._backend, self._keys, self._on_timer
+        backend.start_batch(None)
+        try:
+            for timestamp, token, namespace in due:
+                keys.token = token
+                on_timer(domain, namespace, timestamp, out)
+        finally:
+            keys.token = NO_KEY
+            backend.end_batch()
+
+    @property
+    def _ended(self) -> bool:
+        return not self._open_inputs
+
+    def end_input(self, input_index: int, out: Output) -> None:
+        """An input ended. After the last one batch mode runs; streaming drops processing-time timers."""
+        self._open_inputs.discard(input_index)
+        if self._ended and self._buffer is not None:
+            for token, runs in self._buffer.drain():
+                self._run_key(token, runs, out)
+            self._service.watermark = MAX_WATERMARK
+
+    def _run_key(self, token: Any, runs: Iterator[tuple[int, Batch]], out: Output) -> None:
+        """Batch mode: everything of one key, from its first element to the end of its state."""
+        assert isinstance(self._clock, StillClock)
+        self._clock.catch_up()
+        self._service.watermark = self._timers.watermark = MIN_WATERMARK
+        for input_index, batch in runs:
+            self._run(input_index, batch, out)
+        self._service.watermark = MAX_WATERMARK
+        self._fire_event_timers(MAX_WATERMARK, out)
+        # Taken before they fire: a timer that registers the next one would keep its key for ever.
+        pending = list(self._timers.advance_processing(MAX_WATERMARK))
+        if pending:
+            self._fire(TimeDomain.PROCESSING_TIME, pending, out)
+        self._timers.drop_processing()
+        self._drop_key(token)
+
+    def _drop_key(self, token: Any) -> None:
+        if not self._handles:
+            return
+        self._backend.start_batch([token])
+        self._keys.token = token
+        try:
+            for name, (handle, namespace) in self._handles.items():
+                if namespace is NamespaceKind.VOID:
+                    handle.clear()
+                    continue
+                for window in self._backend.namespaces(name, token):
+                    handle.set_namespace(window)
+                    handle.clear()
+        finally:
+            self._keys.token = NO_KEY
+            self._backend.end_batch()
+
+    def _must_copy(self) -> bool:
+        """Whether emitted objects may also lie in state; the first batch may register states as it goes."""
+        first, self._first_batch = self._first_batch, False
+        return first or self._changeable_state
+
+    def _observed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, preceded by the backend's per-record clean-up if some state asked for it."""
+        if not self._backend.wants_records:
+            return call
+        record_processed = self._backend.record_processed
+
+        def observed(*arguments: Any) -> Any:
+            record_processed()
+            return call(*arguments)
+
+        return observed
+
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
+        """Call `snapshot_state`, then freeze operator state, keyed state and timers."""
+        cut = super().cut(checkpoint_id, timestamp, incremental=incremental)
+        cut.keyed = self._backend.cut(incremental=incremental)
+        cut.timers = self._timers.cut()
+        return cut
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Tell the backend, then listeners."""
+        self._backend.notify_checkpoint_complete(checkpoint_id)
+        super().notify_checkpoint_complete(checkpoint_id)
+
+    def close(self) -> None:
+        """Call the user's `close` and release the backend."""
+        try:
+            super().close()
+        finally:
+            if not self._backend_closed and hasattr(self, "_backend"):
+                self._backend_closed = True
+                self._backend.close()

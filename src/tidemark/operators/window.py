@@ -1,0 +1,334 @@
+"""The window operator (spec 7): assigners put records into windows, triggers say when to evaluate them.
+
+Content, trigger state and the merging-window map are keyed state under the window's namespace. With a
+reduce or aggregate function a window holds one accumulator, otherwise the list of its records. A window
+is dropped when the watermark (or the clock) passes its end plus the allowed lateness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, cast
+
+from tidemark.api.time_domain import TimeDomain
+from tidemark.api.windows.assigners import (
+    MergingWindowAssigner,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
+from tidemark.api.windows.triggers import EventTimeTrigger, TriggerResult
+from tidemark.operators.base import MAX_WATERMARK, Batch, Output
+from tidemark.operators.emission import emit_result
+from tidemark.operators.key_tokens import token_maker, type_or_pickled
+from tidemark.operators.keyed_operator import KeyedOperator
+from tidemark.operators.merging_windows import MERGING_WINDOWS, MergingWindowSet
+from tidemark.operators.stateless import method_of
+from tidemark.operators.window_contexts import AssignerContext, EvaluationContext, WindowTriggerContext
+from tidemark.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
+from tidemark.types.typeinfo import Types
+
+if TYPE_CHECKING:
+    from tidemark.api.output_tag import OutputTag
+    from tidemark.api.windows.assigners import WindowAssigner
+    from tidemark.api.windows.triggers import Trigger
+    from tidemark.api.windows.window import Window
+    from tidemark.state.namespace import Namespace
+    from tidemark.types.typeinfo import TypeInformation
+
+__all__ = ["WindowOperator", "WindowSettings"]
+
+CONTENTS = "window-contents"
+"""Name of the state that holds what is in a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """What a windowed stream was built with (`OperatorSpec.options` of a WINDOW operator)."""
+
+    assigner: WindowAssigner[Any, Any]
+    trigger: Trigger[Any, Any] | None = None
+    allowed_lateness: int = 0
+    late_tag: OutputTag | None = None
+    reduce: Any = None
+    aggregate: Any = None
+    accumulator_type: TypeInformation | None = None
+    window_function: Any = None
+    function_kind: str | None = None
+    """"apply", "process", or None: the accumulator's result is the output."""
+    all_windows: bool = False
+    element_type: TypeInformation | None = None
+
+    def contents(self) -> StateDescriptor:
+        """Descriptor of the windows' content."""
+        if self.reduce is not None:
+            element = self.element_type or Types.PICKLED_BYTE_ARRAY()
+            return ReducingStateDescriptor(CONTENTS, self.reduce, element)
+        if self.aggregate is not None:
+            accumulator = self.accumulator_type or Types.PICKLED_BYTE_ARRAY()
+            return AggregatingStateDescriptor(CONTENTS, self.aggregate, accumulator)
+        return ListStateDescriptor(CONTENTS, self.element_type or Types.PICKLED_BYTE_ARRAY())
+
+
+class WindowOperator(KeyedOperator):
+    """Groups the records of each key into windows; `all_windows` puts all records under one key."""
+
+    def __init__(self, settings: WindowSettings, key_type: TypeInformation | None) -> None:
+        """Build the operator.
+
+        Raises:
+            TypeError: The windows merge and the trigger cannot follow.
+        """
+        key_type = Types.BYTE() if settings.all_windows else key_type
+        super().__init__([settings.window_function, settings.reduce, settings.aggregate], key_type)
+        self._settings = settings
+        self._assigner = settings.assigner
+        self._trigger = settings.trigger or settings.assigner.get_default_trigger()
+        self._merges = isinstance(settings.assigner, MergingWindowAssigner)
+        if self._merges and not self._trigger.can_merge():
+            raise TypeError(
+                f"{type(self._trigger).__name__} cannot be used with {type(self._assigner).__name__}, whose "
+                "windows merge. Use a trigger whose can_merge() is true."
+            )
+        self._event_time = settings.assigner.is_event_time()
+        self._lateness = settings.allowed_lateness
+        self.timer_namespace = settings.assigner.namespace_kind()
+        self._incremental = settings.reduce is not None or settings.aggregate is not None
+        kind = settings.function_kind
+        self._function = None if kind is None else method_of(settings.window_function, kind)
+        self._clear_function = getattr(settings.window_function, "clear", None) if kind == "process" else None
+        self._plain_windows = type(self._trigger) is EventTimeTrigger and type(self._assigner) in (
+            TumblingEventTimeWindows,
+            SlidingEventTimeWindows,
+        )
+
+    def _make_contexts(self) -> None:
+        metrics = self._environment.metrics
+        self._assigner_context = AssignerContext(self._service, self._runtime_context)
+        self._trigger_context = WindowTriggerContext(self._service, self._timers, self._window_state, metrics)
+        self._evaluation = EvaluationContext(
+            self._service, self._runtime_context, self._window_state, merging=self._merges
+        )
+        self._late_records = metrics.counter("numLateRecordsDropped")
+        self._all_token = (
+            token_maker(type_or_pickled(self._key_type))(0) if self._settings.all_windows else None
+        )
+
+    def _register_states(self) -> None:
+        self._contents: Any = self.keyed_state(self._settings.contents(), self.timer_namespace)
+        if self._merges:
+            assigner = cast("MergingWindowAssigner[Any, Any]", self._assigner)
+            self._merging = MergingWindowSet(assigner, cast("Any", self.keyed_state(MERGING_WINDOWS)))
+
+    def _window_state(self, descriptor: StateDescriptor, namespace: Namespace) -> Any:
+        handle: Any = self.keyed_state(descriptor, self.timer_namespace)
+        handle.set_namespace(namespace)
+        return handle
+
+    def process(self, input_index: int, batch: Batch, out: Output) -> None:
+        """Put the records into their windows; all-windows take records without keys."""
+        if self._settings.all_windows:
+            batch = Batch(batch.values, batch.timestamps, [self._all_token] * len(batch))
+        super().process(input_index, batch, out)
+
+    def _process(self, input_index: int, batch: Batch, out: Output) -> None:
+        assert batch.keys is not None
+        if self._plain_windows and batch.timestamps is not None and not self._backend.wants_records:
+            self._process_plain(batch, out)
+            return
+        add = self._observed(self._add_merging if self._merges else self._add)
+        keys = self._keys
+        stamps = repeat(None) if batch.timestamps is None else batch.timestamps
+        for keys.token, value, stamp in zip(batch.keys, batch.values, stamps):  # noqa: B905
+            add(value, stamp, out)
+
+    def _process_plain(self, batch: Batch, out: Output) -> None:
+        """The same for tumbling and sliding event-time windows with their own trigger, without detours."""
+        assert batch.keys is not None
+        assert batch.timestamps is not None
+        assigner: Any = self._assigner
+        size, offset = assigner._size, assigner._offset
+        slide = getattr(assigner, "_slide", size)
+        keys, contents, lateness = self._keys, self._contents, self._lateness
+        add, choose = contents.add, contents.set_namespace
+        watermark, register = self._service.watermark, self._timers.register_event_timer
+        # Windows whose timers are known to be registered; none fires before the batch is over.
+        armed: set[tuple[Any, Namespace]] = set()
+        for token, value, stamp in zip(batch.keys, batch.values, batch.timestamps):  # noqa: B905
+            keys.token = token
+            if stamp is None:
+                assigner.assign_windows(value, None, self._assigner_context)
+                continue
+            start = stamp - (stamp - offset) % slide
+            late = True
+            while start + size > stamp:
+                end = start + size
+                if end - 1 + lateness > watermark:
+                    late = False
+                    namespace = (start, end)
+                    choose(namespace)
+                    add(value)
+                    if end - 1 <= watermark:
+                        self._fire_window(assigner.window_from_namespace(namespace), namespace, out)
+                    if (token, namespace) not in armed:
+                        armed.add((token, namespace))
+                        if end - 1 > watermark:
+                            register(end - 1, namespace)
+                        if lateness:
+                            register(end - 1 + lateness, namespace)
+                start -= slide
+            if late and stamp + lateness <= watermark:
+                self._late(value, stamp, out)
+
+    def _add(self, value: Any, stamp: int | None, out: Output) -> None:
+        late = True
+        for window in self._assigner.assign_windows(value, stamp, self._assigner_context):
+            if self._is_late(window):
+                continue
+            late = False
+            namespace = window.to_namespace()
+            self._contents.set_namespace(namespace)
+            self._contents.add(value)
+            self._trigger_context.namespace = namespace
+            self._act(
+                self._trigger.on_element(value, stamp, window, self._trigger_context), window, namespace, out
+            )
+            self._arm_cleanup(window, namespace)
+        if late and self._is_element_late(stamp):
+            self._late(value, stamp, out)
+
+    def _add_merging(self, value: Any, stamp: int | None, out: Output) -> None:
+        merging = self._merging
+        merging.load()
+        late = True
+        for assigned in self._assigner.assign_windows(value, stamp, self._assigner_context):
+            window = merging.add(assigned, self._merge)
+            if self._is_late(window):
+                merging.retire(window)
+                continue
+            late = False
+            state_window = merging.state_window(window)
+            assert state_window is not None
+            self._contents.set_namespace(state_window.to_namespace())
+            self._contents.add(value)
+            self._trigger_context.namespace = window.to_namespace()
+            result = self._trigger.on_element(value, stamp, window, self._trigger_context)
+            self._act(result, window, state_window.to_namespace(), out)
+            self._arm_cleanup(window, window.to_namespace())
+        merging.persist()
+        if late and self._is_element_late(stamp):
+            self._late(value, stamp, out)
+
+    def _merge(
+        self, result: Window, merged: list[Window], state_window: Window, others: list[Window]
+    ) -> None:
+        context = self._trigger_context
+        context.namespace = result.to_namespace()
+        context.merged = [window.to_namespace() for window in merged if window != result]
+        self._trigger.on_merge(result, context)
+        for window in merged:
+            if window != result:
+                context.namespace = window.to_namespace()
+                self._trigger.clear(window, context)
+                self._disarm_cleanup(window)
+        if others:
+            self._contents.merge_namespaces(
+                state_window.to_namespace(), [window.to_namespace() for window in others]
+            )
+
+    def _act(self, result: TriggerResult, window: Window, state_namespace: Namespace, out: Output) -> None:
+        if result is TriggerResult.CONTINUE:
+            return
+        if result.is_fire():
+            self._fire_window(window, state_namespace, out)
+        if result.is_purge():
+            self._contents.set_namespace(state_namespace)
+            self._contents.clear()
+
+    def _fire_window(self, window: Window, state_namespace: Namespace, out: Output) -> None:
+        contents = self._contents
+        contents.set_namespace(state_namespace)
+        content = contents.get()
+        if content is None or (not self._incremental and not content):
+            return
+        elements = [content] if self._incremental else content
+        function, settings = self._function, self._settings
+        if function is None:
+            result = elements
+        else:
+            context = self._evaluation
+            context.current, context.out = window, out
+            subject = context if settings.function_kind == "process" else window
+            if settings.all_windows:
+                result = function(subject, elements)
+            else:
+                result = function(self.current_key(), subject, elements)
+        emit_result(result, window.max_timestamp(), out)
+
+    def _on_timer(self, domain: TimeDomain, namespace: Namespace, timestamp: int, out: Output) -> None:
+        window = self._assigner.window_from_namespace(namespace)
+        state_namespace = namespace
+        if self._merges:
+            self._merging.load()
+            state_window = self._merging.state_window(window)
+            if state_window is None:
+                # A trigger left a timer behind when its window was merged into another.
+                return
+            state_namespace = state_window.to_namespace()
+        event = domain is TimeDomain.EVENT_TIME
+        context = self._trigger_context
+        context.namespace = namespace
+        fire = self._trigger.on_event_time if event else self._trigger.on_processing_time
+        self._act(fire(timestamp, window, context), window, state_namespace, out)
+        if event == self._event_time and timestamp == self._cleanup_time(window):
+            self._drop_window(window, namespace, state_namespace, out)
+        if self._merges:
+            self._merging.persist()
+
+    def _drop_window(
+        self, window: Window, namespace: Namespace, state_namespace: Namespace, out: Output
+    ) -> None:
+        self._contents.set_namespace(state_namespace)
+        self._contents.clear()
+        self._trigger_context.namespace = namespace
+        self._trigger.clear(window, self._trigger_context)
+        if self._clear_function is not None:
+            self._evaluation.current, self._evaluation.out = window, out
+            self._clear_function(self._evaluation)
+        if self._merges:
+            self._merging.retire(window)
+
+    def _cleanup_time(self, window: Window) -> int:
+        end = window.max_timestamp()
+        return min(end + self._lateness, MAX_WATERMARK) if self._event_time else end
+
+    def _arm_cleanup(self, window: Window, namespace: Namespace) -> None:
+        at = self._cleanup_time(window)
+        # A window without end is never dropped, not even by the watermark at the end of input.
+        if at < MAX_WATERMARK:
+            timers = self._timers
+            register = timers.register_event_timer if self._event_time else timers.register_processing_timer
+            register(at, namespace)
+
+    def _disarm_cleanup(self, window: Window) -> None:
+        timers = self._timers
+        delete = timers.delete_event_timer if self._event_time else timers.delete_processing_timer
+        delete(self._cleanup_time(window), window.to_namespace())
+
+    def _is_late(self, window: Window) -> bool:
+        return self._event_time and self._cleanup_time(window) <= self._service.watermark
+
+    def _is_element_late(self, stamp: int | None) -> bool:
+        return self._event_time and stamp is not None and stamp + self._lateness <= self._service.watermark
+
+    def _late(self, value: Any, stamp: int | None, out: Output) -> None:
+        tag = self._settings.late_tag
+        if tag is None:
+            self._late_records.inc()
+        else:
+            out.emit_side(tag.tag_id, value, stamp)

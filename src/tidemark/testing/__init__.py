@@ -1,0 +1,9 @@
+"""What tests of jobs and functions need: a clock to move by hand, harnesses, operator snapshots."""
+
+from __future__ import annotations
+
+from tidemark.clock import ManualClock
+from tidemark.testing.harness import BroadcastHarness, OneInputHarness, TwoInputHarness
+from tidemark.testing.snapshot import OperatorSnapshot
+
+__all__ = ["BroadcastHarness", "ManualClock", "OneInputHarness", "OperatorSnapshot", "TwoInputHarness"]
