@@ -95,7 +95,7 @@ class SourceSpec:
 
     `kind`: "collection" (`options['elements']`), "sequence" (`start`, `end`), "files" (`paths`, `charset`,
     `monitor_ms`), "function" (`function`: a SourceFunction), "spark_stream" (`dataframe`), "spark_batch"
-    (`dataframe`), "scripted" (tests), or "cached".
+    (`dataframe`), "scripted" (tests). A collection may also have `timestamps` (one per element).
     """
 
     kind: str
@@ -109,8 +109,9 @@ class SourceSpec:
 class SinkSpec:
     """Where records go, and with which guarantee.
 
-    `kind`: "print" (`identifier`), "collect", "files" (`sink`: a built FileSink), "function" (`function`:
-    a SinkFunction), "foreach_batch" (`function`), "spark_writer" (`format`, `options`, `path`).
+    `kind`: "print" (`identifier`), "collect" (`buffer`: a `CollectBuffer` that stays in the driver), "files"
+    (`sink`: a built FileSink), "function" (`function`: a SinkFunction), "foreach_batch" (`function`),
+    "spark_writer" (`format`, `options`, `path`).
     """
 
     kind: str
@@ -132,6 +133,8 @@ class Edge:
     partitioner: Callable[[Any, int], int] | None = None
     tag: str | None = None
     """Side output of the source node this edge carries; None is the main output."""
+    explicit: bool = False
+    """Whether the user asked for FORWARD; otherwise it means REBALANCE where the parallelism differs."""
 
 
 @dataclass(slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
 
 from tidemark.api.checkpoint_storage import (
     CheckpointStorage,
@@ -16,14 +17,29 @@ from tidemark.api.checkpoint_storage import (
 from tidemark.config import Configuration, Options
 from tidemark.errors import ConfigError
 
+if TYPE_CHECKING:
+    from tidemark.state.backend import BackendParameters, KeyedStateBackend
+
 __all__ = ["CustomStateBackend", "FileSettings", "StateBackend", "StateBackendFactory"]
 
 
 class StateBackend:
     """Root of all backends. A subclass that overrides nothing keeps state in worker memory."""
 
-    store: str = "heap"
-    """Which keyed store to use: "heap", "rocksdb", or `package.module:Class` of a `KeyedStateBackend`."""
+    _store = "heap"
+
+    @property
+    def store(self) -> str:
+        """Which keyed store to use: "heap", "rocksdb" or "custom".
+
+        "custom" is a backend with a method `create_keyed_state_backend(BackendParameters)` that returns a
+        `KeyedStateBackend`; it is called in the slots.
+        """
+        return "custom" if hasattr(self, "create_keyed_state_backend") else self._store
+
+    def get_db_storage_paths(self) -> list[str] | None:
+        """Directories of the worker for stores that keep files, None: the worker's temp directory."""
+        return None
 
     def store_options(self) -> dict[str, Any]:
         """Settings for the store, as `BackendParameters.options`."""
@@ -76,27 +92,29 @@ class CustomStateBackend(StateBackend):
 
     def __init__(
         self,
-        store: str | type,
+        store_class: Callable[[BackendParameters], KeyedStateBackend],
         options: dict[str, Any] | None = None,
         checkpoint_storage: CheckpointStorage | None = None,
     ) -> None:
         """Wrap a store.
 
         Args:
-            store: Class, or `package.module:Class`; called with `BackendParameters`.
+            store_class: Class, or function, that makes a `KeyedStateBackend` from `BackendParameters`.
             options: Passed on as `BackendParameters.options`.
             checkpoint_storage: Where checkpoints go; None: the configuration decides.
 
         Raises:
-            TypeError: `store` is neither text nor a class.
+            TypeError: `store_class` cannot be called (PyFlink's Java objects do not work here).
         """
-        if isinstance(store, type):
-            store = f"{store.__module__}:{store.__qualname__}"
-        if not isinstance(store, str):
-            raise TypeError(f"CustomStateBackend needs a class or 'package.module:Class', not {store!r}.")
-        self.store = store
+        if not callable(store_class):
+            raise TypeError(f"CustomStateBackend needs a KeyedStateBackend class, not {store_class!r}.")
+        self._store_class = store_class
         self._options = dict(options or {})
         self._storage = checkpoint_storage
+
+    def create_keyed_state_backend(self, parameters: BackendParameters) -> KeyedStateBackend:
+        """The store of one operator subtask."""
+        return self._store_class(parameters)
 
     def store_options(self) -> dict[str, Any]:
         """The options given."""

@@ -26,7 +26,7 @@ class PredefinedOptions(Enum):
 class EmbeddedRocksDBStateBackend(StateBackend):
     """State as bytes in a local RocksDB store; checkpoints go where the checkpoint storage says."""
 
-    store = "rocksdb"
+    _store = "rocksdb"
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
         """Create a backend; None leaves incremental checkpoints to the configuration.

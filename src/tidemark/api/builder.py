@@ -1,0 +1,100 @@
+"""Adds nodes to the logical graph; the stream classes and the environment are its only users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tidemark.api.graph import (
+    Edge,
+    Graph,
+    Node,
+    NodeKind,
+    OperatorSpec,
+    SinkSpec,
+    SourceSpec,
+)
+from tidemark.types.typeinfo import TypeInformation, to_type_info
+
+if TYPE_CHECKING:
+    from tidemark.api.environment import StreamExecutionEnvironment
+    from tidemark.api.stream import DataStream
+
+__all__ = ["GraphBuilder", "callable_or", "optional_type", "stream_from_source"]
+
+
+class GraphBuilder:
+    """The graph of one environment while it grows."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.sinks: list[int] = []
+        """Nodes that the next `execute` runs."""
+
+    def add(
+        self,
+        kind: NodeKind,
+        name: str,
+        spec: OperatorSpec | SourceSpec | SinkSpec,
+        inputs: Sequence[Sequence[Edge]] = (),
+        output_type: TypeInformation | None = None,
+    ) -> Node:
+        """Add a node; `inputs` has, for each input, the edges of the stream connected to it."""
+        node = Node(
+            id=len(self.graph.nodes) + 1,
+            kind=kind,
+            name=name,
+            spec=spec,
+            inputs=[replace(edge, input_index=at) for at, edges in enumerate(inputs) for edge in edges],
+            output_type=output_type,
+        )
+        return self.graph.add(node)
+
+    def add_sink(self, name: str, spec: SinkSpec, edges: Sequence[Edge]) -> Node:
+        """Add a sink for the next `execute`."""
+        node = self.add(NodeKind.SINK, name, spec, [edges])
+        self.sinks.append(node.id)
+        return node
+
+    def upstream_of(self, edges: Sequence[Edge]) -> list[Node]:
+        """Every node that feeds these edges, directly or not, in id order."""
+        return list(self.graph.reachable_to([edge.source for edge in edges]).nodes.values())
+
+
+def stream_from_source(
+    environment: StreamExecutionEnvironment,
+    spec: SourceSpec,
+    name: str,
+    type_info: TypeInformation | None = None,
+    parallelism: int | None = None,
+) -> DataStream:
+    """The stream of a new source; `parallelism` fixes it for good."""
+    from tidemark.api.stream import DataStream
+
+    node = environment._builder.add(NodeKind.SOURCE, name, spec, output_type=type_info)
+    node.parallelism = parallelism
+    node.forced_non_parallel = parallelism == 1
+    return DataStream(environment, [Edge(node.id)], type_info, node)
+
+
+def optional_type(declaration: Any) -> TypeInformation | None:
+    """A type the user may leave out.
+
+    Raises:
+        TypeError: Neither None nor a type.
+    """
+    return None if declaration is None else to_type_info(declaration)
+
+
+def callable_or(function: Any, kind: type, what: str) -> Any:
+    """`function` if it is of `kind` or can be called.
+
+    Raises:
+        TypeError: Neither; `what` names the method.
+    """
+    if not isinstance(function, kind) and not callable(function):
+        raise TypeError(
+            f"{what}() needs a {kind.__name__} or a callable, not {function!r} ({type(function).__name__})."
+        )
+    return function

@@ -1,0 +1,381 @@
+"""`StreamExecutionEnvironment`: where a program starts, and what it hands to an `Executor` (spec 1.1)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+from tidemark.api.builder import GraphBuilder, optional_type, stream_from_source
+from tidemark.api.cache import CacheRun, StreamCache
+from tidemark.api.checkpoint_storage import FileSystemCheckpointStorage, resolve_checkpoint_storage
+from tidemark.api.connectors.base import Source
+from tidemark.api.environment_options import EnvironmentOptions
+from tidemark.api.execution_plan import execution_plan
+from tidemark.api.executor import (
+    CheckpointSettings,
+    Executor,
+    JobSettings,
+    executor_for,
+    is_batch,
+)
+from tidemark.api.functions import ParallelSourceFunction, SourceFunction
+from tidemark.api.graph import Graph, SourceSpec
+from tidemark.api.job import JobClient, JobExecutionResult
+from tidemark.api.spark_schema import type_of_schema
+from tidemark.api.state_backends import (
+    MemoryStateBackend,
+    StateBackend,
+    backend_by_name,
+    resolve_state_backend,
+)
+from tidemark.api.stream import DataStream
+from tidemark.api.submission import SubmissionRules, prepare, settle_edges
+from tidemark.api.watermarks import WatermarkStrategy
+from tidemark.config import (
+    CheckpointConfig,
+    CheckpointingMode,
+    Configuration,
+    ExecutionConfig,
+    Options,
+    RestartStrategies,
+    RestartStrategyConfiguration,
+    RuntimeExecutionMode,
+    effective_configuration,
+    resolve_restart_strategy,
+    retained_checkpoints,
+)
+from tidemark.config.loader import overlay
+from tidemark.errors import ConfigError
+from tidemark.types.time import TimeLike
+from tidemark.types.typeinfo import TypeInformation
+
+__all__ = ["StreamExecutionEnvironment"]
+
+DEFAULT_JOB_NAME = "Flink Streaming Job"
+
+
+class StreamExecutionEnvironment(EnvironmentOptions):
+    """Builds streams, holds their settings and executes them. Setters return the environment."""
+
+    def __init__(self, configuration: Configuration | None = None) -> None:
+        """Use `get_execution_environment`."""
+        super().__init__()
+        self._given = Configuration(configuration)
+        base = effective_configuration(None, self._given, fill_defaults=False)
+        self._config = ExecutionConfig(base)
+        self._checkpoint_config = CheckpointConfig(base, FileSystemCheckpointStorage)
+        self._programmed = Configuration()
+        self._state_backend: StateBackend | None = None
+        self._restart_strategy: RestartStrategyConfiguration | None = None
+        self._builder = GraphBuilder()
+        self._caches: list[StreamCache] = []
+        self._executors: dict[str, Executor] = {}
+
+    @staticmethod
+    def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
+        """A new environment; `configuration` is laid over environment variables and the config file.
+
+        Raises:
+            ConfigError: A configured value does not fit its option.
+        """
+        return StreamExecutionEnvironment(configuration)
+
+    def get_config(self) -> ExecutionConfig:
+        """The live execution settings."""
+        return self._config
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """The live checkpoint settings; the same object every time."""
+        return self._checkpoint_config
+
+    def get_configuration(self) -> Configuration:
+        """Effective value of every option: setters, configuration, environment, file, defaults."""
+        return effective_configuration(self._programmatic(), self._given)
+
+    def configure(self, configuration: Configuration) -> StreamExecutionEnvironment:
+        """Apply the keys present in `configuration`; everything else keeps its value.
+
+        Raises:
+            ConfigError: A value does not fit its option; nothing was applied.
+        """
+        effective_configuration(configuration, self._given)
+        self._config.configure(configuration)
+        self._checkpoint_config.configure(configuration)
+        self._programmed = overlay(self._programmed, configuration)
+        if configuration.contains(Options.STATE_BACKEND):
+            self._state_backend = None
+        if configuration.contains(Options.RESTART_STRATEGY):
+            self._restart_strategy = None
+        return self
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """Set the parallelism of every operator that has none of its own.
+
+        Raises:
+            ConfigError: Not between 1 and 32768.
+        """
+        self._config.set_parallelism(parallelism)
+        return self
+
+    def get_parallelism(self) -> int:
+        """The parallelism; the number of local cores when nobody set it."""
+        return self._config.get_parallelism()
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """Set the number of key groups of every keyed operator that has none of its own.
+
+        Raises:
+            ConfigError: Not between 1 and 32768.
+        """
+        self._config.set_max_parallelism(max_parallelism)
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """The number of key groups, -1 when nobody set it."""
+        return self._config.get_max_parallelism()
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """Choose streaming, batch or automatic.
+
+        Raises:
+            TypeError: Not a `RuntimeExecutionMode`.
+        """
+        self._config.set_runtime_mode(execution_mode)
+        return self
+
+    def enable_checkpointing(
+        self, interval: TimeLike, mode: CheckpointingMode | None = None, force: bool = False
+    ) -> StreamExecutionEnvironment:
+        """Take a checkpoint every so often; `force` permits it for iterative jobs.
+
+        Raises:
+            ConfigError: An interval below 10 ms.
+        """
+        self._checkpoint_config.set_checkpoint_interval(interval)
+        if mode is not None:
+            self._checkpoint_config.set_checkpointing_mode(mode)
+        if force:
+            self._checkpoint_config.set_force_checkpointing(True)
+        return self
+
+    def get_checkpoint_interval(self) -> int:
+        """Milliseconds between checkpoints, -1 when they are off."""
+        return self._checkpoint_config.get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """The guarantee."""
+        return self._checkpoint_config.get_checkpointing_mode()
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """The guarantee."""
+        return self._checkpoint_config.get_checkpointing_mode()
+
+    def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        """Keep state in this backend, whatever `state.backend` says.
+
+        Raises:
+            TypeError: Not a `StateBackend`.
+        """
+        if not isinstance(state_backend, StateBackend):
+            raise TypeError(f"set_state_backend() needs a StateBackend, not {state_backend!r}.")
+        self._state_backend = state_backend
+        return self
+
+    def get_state_backend(self) -> StateBackend:
+        """The backend set here, else the one named by `state.backend`, else `MemoryStateBackend`.
+
+        Raises:
+            ConfigError: `state.backend` names no backend.
+        """
+        return self._state_backend or backend_by_name(self.get_configuration())
+
+    def set_restart_strategy(
+        self, restart_strategy_configuration: RestartStrategyConfiguration
+    ) -> StreamExecutionEnvironment:
+        """Choose what happens when the job fails.
+
+        Raises:
+            TypeError: Not a `RestartStrategyConfiguration`.
+        """
+        if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
+            raise TypeError(
+                "set_restart_strategy() needs a strategy of RestartStrategies, "
+                f"not {restart_strategy_configuration!r}."
+            )
+        self._restart_strategy = restart_strategy_configuration
+        return self
+
+    def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        """What was set; the fallback to the configuration when nothing was."""
+        return self._restart_strategy or RestartStrategies.fall_back_restart()
+
+    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+        """Where savepoints go that are triggered without a target.
+
+        Raises:
+            ConfigError: An empty directory.
+        """
+        if not directory:
+            raise ConfigError("The savepoint directory must not be empty.")
+        self._programmed.set(Options.SAVEPOINTS_DIR, directory)
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        """Where savepoints go that are triggered without a target, None if unset."""
+        return effective_configuration(self._programmed, self._given, fill_defaults=False).get(
+            Options.SAVEPOINTS_DIR
+        )
+
+    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
+        """A bounded stream of these elements, in order, with parallelism 1."""
+        spec = SourceSpec("collection", True, {"elements": list(collection)})
+        return stream_from_source(self, spec, "Collection Source", optional_type(type_info), 1)
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
+        type_info: Any = None,
+    ) -> DataStream:
+        """The stream of a built-in `Source`.
+
+        Raises:
+            TypeError: Not a `Source`, or not a `WatermarkStrategy`.
+        """
+        if not isinstance(source, Source):
+            raise TypeError(f"from_source() needs a Source, not {source!r}.")
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise TypeError(f"from_source() needs a WatermarkStrategy, not {watermark_strategy!r}.")
+        spec = source.source_spec()
+        spec.strategy = watermark_strategy
+        return stream_from_source(self, spec, source_name, optional_type(type_info) or source.produced_type())
+
+    def add_source(
+        self, source_func: SourceFunction, source_name: str = "Custom Source", type_info: Any = None
+    ) -> DataStream:
+        """The stream of a user-written source; parallel only for a `ParallelSourceFunction`.
+
+        Raises:
+            TypeError: Not a `SourceFunction`.
+        """
+        if not isinstance(source_func, SourceFunction):
+            raise TypeError(f"add_source() needs a SourceFunction, not {source_func!r}.")
+        spec = SourceSpec("function", False, {"function": source_func})
+        parallelism = None if isinstance(source_func, ParallelSourceFunction) else 1
+        return stream_from_source(self, spec, source_name, optional_type(type_info), parallelism)
+
+    def from_spark_stream(self, df: Any, type_info: Any = None) -> DataStream:
+        """The rows of a Spark `DataFrame`, streaming or not, as `Row`s.
+
+        Raises:
+            TypeError: Not a `DataFrame`.
+        """
+        if not hasattr(df, "schema") or not hasattr(df, "isStreaming"):
+            raise TypeError(f"from_spark_stream() needs a Spark DataFrame, not {df!r}.")
+        row_type: TypeInformation = optional_type(type_info) or type_of_schema(df.schema)
+        kind = "spark_stream" if df.isStreaming else "spark_batch"
+        return stream_from_source(
+            self, SourceSpec(kind, not df.isStreaming, {"dataframe": df}), "Spark DataFrame", row_type
+        )
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run all sinks added since the last time and wait for the end.
+
+        Raises:
+            IllegalStateError: No sink.
+            JobExecutionException: The job failed.
+        """
+        return self._submit(job_name).get_job_execution_result().result()
+
+    def execute_async(self, job_name: str = DEFAULT_JOB_NAME) -> JobClient:
+        """Start all sinks added since the last time and return at once.
+
+        Raises:
+            IllegalStateError: No sink.
+        """
+        return self._submit(job_name)
+
+    def get_execution_plan(self) -> str:
+        """The graph of the sinks added so far, or of everything without sinks, as JSON."""
+        sinks = self._builder.sinks
+        graph = self._builder.graph.reachable_to(sinks) if sinks else self._builder.graph
+        settings = JobSettings(parallelism=self.get_parallelism())
+        return execution_plan(settle_edges(graph, settings), settings)
+
+    def close(self) -> None:
+        """Release cached results and any Spark session that was created for this environment."""
+        for cache in self._caches:
+            cache.clear()
+        for executor in self._executors.values():
+            release = getattr(executor, "close", None)
+            if callable(release):
+                release()
+        self._executors.clear()
+
+    def _submit(self, job_name: str | None) -> JobClient:
+        builder = self._builder
+        run = CacheRun(self._caches, builder.graph, builder.sinks)
+        settings = self._settings(job_name or DEFAULT_JOB_NAME, run.graph)
+        config = self._checkpoint_config
+        config.validate()
+        rules = SubmissionRules(
+            checkpointing_asked=config.is_checkpointing_enabled(),
+            force_checkpointing=config.is_force_checkpointing(),
+            auto_generated_uids=self._config.has_auto_generated_uids_enabled(),
+        )
+        graph = prepare(run.graph, settings, rules)
+        target = settings.configuration.get(Options.EXECUTION_TARGET)
+        if target not in self._executors:
+            self._executors[target] = executor_for(target)
+        builder.sinks = []
+        client = self._executors[target].submit(graph, settings)
+        run.finish_with(client.get_job_execution_result())
+        return client
+
+    def _settings(self, job_name: str, graph: Graph) -> JobSettings:
+        configuration = self.get_configuration()
+        batch = is_batch(graph, self._config.get_runtime_mode())
+        checkpointing = CheckpointSettings()
+        backend: StateBackend = MemoryStateBackend()
+        if not batch:
+            checkpointing = CheckpointSettings.of(
+                self._checkpoint_config, retained_checkpoints(configuration)
+            )
+            backend = resolve_state_backend(configuration, self._state_backend)
+        storage = resolve_checkpoint_storage(
+            configuration, backend, self._checkpoint_config.get_checkpoint_storage()
+        )
+        max_parallelism = self._config.get_max_parallelism()
+        programmed_directory = self._programmed.get(Options.SAVEPOINTS_DIR)
+        return JobSettings(
+            job_name=job_name,
+            parallelism=self.get_parallelism(),
+            max_parallelism=max_parallelism if max_parallelism > 0 else None,
+            configuration=configuration,
+            checkpointing=checkpointing,
+            state_backend=backend,
+            checkpoint_storage=storage,
+            restart_strategy=resolve_restart_strategy(
+                self._restart_strategy, configuration, checkpointing.enabled
+            ),
+            batch_mode=batch,
+            savepoint_path=configuration.get(Options.SAVEPOINT_PATH),
+            allow_non_restored_state=configuration.get(Options.SAVEPOINT_IGNORE_UNCLAIMED_STATE),
+            savepoint_directory=programmed_directory
+            or backend.get_savepoint_path()
+            or configuration.get(Options.SAVEPOINTS_DIR),
+            auto_watermark_interval=self._config.get_auto_watermark_interval(),
+            job_parameters=self._config.get_global_job_parameters(),
+            snapshot_compression=self._config.is_use_snapshot_compression(),
+            artifacts=self._artifacts(),
+        )
+
+    def _programmatic(self) -> Configuration:
+        """Everything that was set by methods, as the top layer."""
+        layer = overlay(self._programmed, self._config.programmatic)
+        return overlay(layer, self._checkpoint_config.programmatic)
+
+    def _spark_bridge(self) -> Any:
+        return importlib.import_module("tidemark.runtime.spark_bridge")

@@ -1,0 +1,128 @@
+"""Settings of an environment that are accepted, kept and handed on, with little meaning of their own."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tidemark.api.executor import CachedFile, PythonArtifacts
+from tidemark.api.slot_sharing import SlotSharingGroup
+from tidemark.errors import ConfigError, UnsupportedOperationException
+from tidemark.types.time import TimeLike, to_millis
+
+__all__ = ["EnvironmentOptions"]
+
+_DEFAULT_BUFFER_TIMEOUT = 100
+
+
+class EnvironmentOptions:
+    """Mixed into the environment."""
+
+    def __init__(self) -> None:
+        self._buffer_timeout = _DEFAULT_BUFFER_TIMEOUT
+        self._chaining = True
+        self._changelog: bool | None = None
+        self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
+        self._jars: list[str] = []
+        self._classpaths: list[str] = []
+        self._files: list[str] = []
+        self._archives: list[tuple[str, str | None]] = []
+        self._requirements: tuple[str | None, str | None] = (None, None)
+        self._executable: str | None = None
+        self._cached_files: list[CachedFile] = []
+
+    def set_buffer_timeout(self, timeout_millis: TimeLike) -> Self:
+        """Accepted for compatibility; has no effect.
+
+        Raises:
+            ConfigError: Below -1.
+        """
+        timeout = to_millis(timeout_millis, "timeout_millis")
+        if timeout < -1:
+            raise ConfigError(f"A buffer timeout must not be below -1, got {timeout}.")
+        self._buffer_timeout = timeout
+        return self
+
+    def get_buffer_timeout(self) -> int:
+        """What was set, in ms."""
+        return self._buffer_timeout
+
+    def disable_operator_chaining(self) -> Self:
+        """Accepted for compatibility; has no effect on results."""
+        self._chaining = False
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        """What was set; on by default."""
+        return self._chaining
+
+    def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> Self:
+        """Accepted for compatibility; has no effect."""
+        self._slot_sharing_groups[slot_sharing_group.get_name()] = slot_sharing_group
+        return self
+
+    def enable_changelog_state_backend(self, enabled: bool) -> Self:
+        """Accepted for compatibility; has no effect."""
+        self._changelog = bool(enabled)
+        return self
+
+    def is_changelog_state_backend_enabled(self) -> bool | None:
+        """What was set, None if nothing."""
+        return self._changelog
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Accepted for compatibility; there is no Java code of the user's to run."""
+        self._jars += jars_path
+
+    def get_jars(self) -> list[str]:
+        """What was added."""
+        return list(self._jars)
+
+    def add_classpaths(self, *classpaths: str) -> None:
+        """Accepted for compatibility; there is no Java code of the user's to run."""
+        self._classpaths += classpaths
+
+    def get_classpaths(self) -> list[str]:
+        """What was added."""
+        return list(self._classpaths)
+
+    def add_python_file(self, file_path: str) -> None:
+        """Ship a Python file, package directory or zip to the workers and put it on their path."""
+        self._files.append(file_path)
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+        """Ship an archive to the workers and unpack it there."""
+        self._archives.append((archive_path, target_dir))
+
+    def set_python_requirements(
+        self, requirements_file_path: str, requirements_cache_dir: str | None = None
+    ) -> None:
+        """Have these requirements installed on the workers."""
+        self._requirements = (requirements_file_path, requirements_cache_dir)
+
+    def set_python_executable(self, python_exec: str) -> None:
+        """Run user code with this interpreter on the workers."""
+        self._executable = python_exec
+
+    def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> None:
+        """Ship a file to the workers under a name."""
+        self._cached_files.append(CachedFile(file_path, name, executable))
+
+    def create_input(self, *args: Any, **kwargs: Any) -> Any:
+        """Not offered.
+
+        Raises:
+            UnsupportedOperationException: Always; use `from_source` or `from_spark_stream`.
+        """
+        raise UnsupportedOperationException(
+            "create_input() wraps Java input formats. Use from_source() or from_spark_stream()."
+        )
+
+    def _artifacts(self) -> PythonArtifacts:
+        return PythonArtifacts(
+            files=tuple(self._files),
+            archives=tuple(self._archives),
+            requirements=self._requirements[0],
+            requirements_cache=self._requirements[1],
+            executable=self._executable,
+            cached_files=tuple(self._cached_files),
+        )

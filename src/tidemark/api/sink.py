@@ -1,0 +1,129 @@
+"""Where streams end: the sink methods of `DataStream`, and `DataStreamSink`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidemark.api.collect import CloseableIterator, CollectBuffer
+from tidemark.api.connectors.base import Sink
+from tidemark.api.functions import SinkFunction
+from tidemark.api.graph import Edge, Node, SinkSpec
+from tidemark.api.operator_settings import OperatorSettings
+from tidemark.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidemark.api.environment import StreamExecutionEnvironment
+    from tidemark.api.stream import DataStream
+
+__all__ = ["DataStreamSink", "SinkMethods"]
+
+
+class DataStreamSink(OperatorSettings):
+    """A sink; nothing can follow it."""
+
+    def __init__(self, node: Node) -> None:
+        """Used by the library only."""
+        self._node = node
+
+
+class SinkMethods:
+    """Mixed into `DataStream`. A sink takes part in the next `execute` and is then forgotten."""
+
+    _environment: StreamExecutionEnvironment
+    _edges: Sequence[Edge]
+
+    if TYPE_CHECKING:
+
+        def _values(self) -> DataStream:
+            """The stream without its key."""
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        """Write every element to the driver's standard output (spec 2.3)."""
+        return self._sink("Print to Std. Out", SinkSpec("print", "none", {"identifier": sink_identifier}))
+
+    def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:
+        """Hand every element to a `SinkFunction`.
+
+        Raises:
+            TypeError: Not a `SinkFunction`.
+        """
+        if not isinstance(sink_func, SinkFunction):
+            raise TypeError(f"add_sink() needs a SinkFunction, not {sink_func!r}.")
+        return self._sink("Unnamed", SinkSpec("function", "at-least-once", {"function": sink_func}))
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        """Write to a `Sink`, such as a `FileSink`.
+
+        Raises:
+            TypeError: Not a `Sink`.
+        """
+        if not isinstance(sink, Sink):
+            raise TypeError(f"sink_to() needs a Sink, not {sink!r}.")
+        return self._sink("Writer", sink.sink_spec())
+
+    def foreach_batch(self, function: Callable[[Any, int], None]) -> DataStreamSink:
+        """Hand the elements of each epoch to `function(dataframe, epoch_id)` in the driver.
+
+        After a failure epochs are repeated (at least once), with the same content per epoch only if the
+        sources replay it so; write idempotently by `epoch_id`.
+
+        Raises:
+            TypeError: `function` cannot be called.
+        """
+        if not callable(function):
+            raise TypeError(f"foreach_batch() needs a callable, not {function!r}.")
+        return self._sink("foreach_batch", SinkSpec("foreach_batch", "at-least-once", {"function": function}))
+
+    def write_spark(self, format: str, path: str | None = None, **options: Any) -> DataStreamSink:
+        """Append the elements of each epoch with a Spark writer: any format, at least once.
+
+        Raises:
+            ConfigError: No format.
+        """
+        if not format:
+            raise ConfigError("write_spark() needs the name of a Spark format.")
+        settings = {"format": format, "path": path, "options": options}
+        return self._sink(f"Spark {format}", SinkSpec("spark_writer", "at-least-once", settings))
+
+    def to_spark_stream(self) -> Any:
+        """This stream as a streaming Spark `DataFrame`, fed while a job with this sink runs.
+
+        Takes part in the next `execute`; start the query on the frame before or after that. Needs
+        checkpointing for exactly-once delivery, as every file sink does.
+        """
+        return self._environment._spark_bridge().stream_of(self)
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> CloseableIterator | list[Any]:
+        """Run the job and bring the elements here.
+
+        Args:
+            job_execution_name: Name of the job.
+            limit: Return a list of at most that many elements; without it an iterator is returned, which is
+                a context manager and cancels the job when closed.
+
+        Raises:
+            ConfigError: `limit` is not positive.
+        """
+        if limit is not None and limit < 1:
+            raise ConfigError(f"limit must be at least 1, not {limit}.")
+        buffer = CollectBuffer()
+        spec = SinkSpec("collect", "at-least-once", {"buffer": buffer})
+        environment = self._environment
+        self._collected()._sink("Collect", spec)
+        iterator = CloseableIterator(
+            buffer, lambda: environment.execute_async(job_execution_name or "DataStream Collect")
+        )
+        if limit is None:
+            return iterator
+        with iterator:
+            return [element for _, element in zip(range(limit), iterator, strict=False)]
+
+    def _collected(self) -> SinkMethods:
+        """The stream whose elements `execute_and_collect` gives."""
+        return self
+
+    def _sink(self, name: str, spec: SinkSpec) -> DataStreamSink:
+        return DataStreamSink(self._environment._builder.add_sink(name, spec, self._values()._edges))

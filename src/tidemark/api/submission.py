@@ -1,0 +1,159 @@
+"""The last look at a job before it runs: settle how edges ship, and refuse what cannot work."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from tidemark.api.executor import (
+    JobSettings,
+    explicit_max_parallelism,
+    resolve_parallelism,
+    unbounded_sources,
+)
+from tidemark.api.functions import CheckpointedFunction, ListCheckpointed
+from tidemark.api.graph import Edge, Graph, Node, OperatorKind, OperatorSpec, Ship, SourceSpec
+from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperationException
+
+__all__ = ["SubmissionRules", "prepare", "settle_edges"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionRules:
+    """Settings that only decide whether a job is accepted."""
+
+    checkpointing_asked: bool = False
+    """Whether periodic checkpoints are on, whatever the runtime mode."""
+    force_checkpointing: bool = False
+    auto_generated_uids: bool = True
+
+
+def prepare(graph: Graph, settings: JobSettings, rules: SubmissionRules) -> Graph:
+    """The graph to run.
+
+    Raises:
+        ConfigError: Wrong parallelism, duplicate uids, or an unbounded source in batch mode.
+        IllegalStateError: No sinks, an open loop, missing uids, or a queryable name used twice.
+        UnsupportedOperationException: An iteration with checkpointing that was not forced.
+    """
+    if not graph.nodes:
+        raise IllegalStateError(
+            "There is nothing to execute: no sink was added since the last execute(). Call print(), "
+            "add_sink(), sink_to() or another sink method first."
+        )
+    settled = settle_edges(graph, settings)
+    _check_uids(settled, rules)
+    _check_parallelism(settled, settings)
+    _check_iterations(settled, settings, rules)
+    _check_queryable_names(settled)
+    if settings.batch_mode:
+        _check_batch(settled)
+    if settings.checkpointing.enabled:
+        _warn_about_sources(settled)
+    return settled
+
+
+def settle_edges(graph: Graph, settings: JobSettings) -> Graph:
+    """A copy in which edges nobody partitioned rebalance where the parallelism changes."""
+
+    def settled(edge: Edge, node: Node) -> Edge:
+        if edge.ship is not Ship.FORWARD or edge.explicit:
+            return edge
+        before = resolve_parallelism(graph.nodes[edge.source], settings)
+        same = before == resolve_parallelism(node, settings)
+        return edge if same else replace(edge, ship=Ship.REBALANCE)
+
+    return Graph(
+        {
+            node.id: replace(node, inputs=[settled(edge, node) for edge in node.inputs])
+            for node in graph.nodes.values()
+        }
+    )
+
+
+def _check_uids(graph: Graph, rules: SubmissionRules) -> None:
+    counts = Counter(node.uid for node in graph.nodes.values() if node.uid is not None)
+    for uid, count in counts.items():
+        if count > 1:
+            names = [node.name for node in graph.nodes.values() if node.uid == uid]
+            raise ConfigError(f"The uid '{uid}' is used by {count} operators: {', '.join(names)}.")
+    if rules.auto_generated_uids:
+        return
+    for node in graph.nodes.values():
+        if node.uid is None and node.uid_hash is None:
+            raise IllegalStateError(
+                f"Automatic uids are disabled, but '{node.name}' has none. Call uid() on it."
+            )
+
+
+def _check_parallelism(graph: Graph, settings: JobSettings) -> None:
+    for node in graph.nodes.values():
+        parallelism = resolve_parallelism(node, settings)
+        limit = explicit_max_parallelism(node, settings)
+        if limit is not None and parallelism > limit:
+            raise ConfigError(
+                f"'{node.name}' has parallelism {parallelism}, more than its max parallelism {limit}."
+            )
+        for edge in node.inputs:
+            source = graph.nodes[edge.source]
+            before = resolve_parallelism(source, settings)
+            if edge.explicit and edge.ship is Ship.FORWARD and before != parallelism:
+                raise ConfigError(
+                    f"forward() from '{source.name}' (parallelism {before}) to '{node.name}' "
+                    f"(parallelism {parallelism}) needs equal parallelism."
+                )
+
+
+def _check_iterations(graph: Graph, settings: JobSettings, rules: SubmissionRules) -> None:
+    for node in graph.nodes.values():
+        if not isinstance(node.spec, OperatorSpec) or node.spec.kind is not OperatorKind.ITERATION_HEAD:
+            continue
+        feedback = node.spec.options["feedback"]
+        if not feedback:
+            raise IllegalStateError("A loop begun with iterate() was never closed. Call close_with() on it.")
+        for source_id, _tag in feedback:
+            source = graph.nodes[source_id]
+            if resolve_parallelism(source, settings) != resolve_parallelism(node, settings):
+                raise ConfigError(
+                    f"The loop head and its feedback '{source.name}' must have the same parallelism."
+                )
+        if settings.batch_mode:
+            raise UnsupportedOperationException("Iterations exist in STREAMING mode only.")
+        if rules.checkpointing_asked and not rules.force_checkpointing:
+            raise UnsupportedOperationException(
+                "Checkpointing is on, but records on the feedback edge of a loop are in no checkpoint. "
+                "Accept losing them with enable_checkpointing(interval, mode, force=True), or switch it off."
+            )
+
+
+def _check_queryable_names(graph: Graph) -> None:
+    seen: set[str] = set()
+    for node in graph.nodes.values():
+        if isinstance(node.spec, OperatorSpec) and node.spec.kind is OperatorKind.QUERYABLE:
+            name = node.spec.options["query_name"]
+            if name in seen:
+                raise IllegalStateError(f"The queryable name '{name}' is used twice in this job.")
+            seen.add(name)
+
+
+def _check_batch(graph: Graph) -> None:
+    unbounded = unbounded_sources(graph)
+    if unbounded:
+        raise ConfigError(
+            f"BATCH mode needs bounded sources only; '{unbounded[0].name}' is unbounded. Use STREAMING."
+        )
+
+
+def _warn_about_sources(graph: Graph) -> None:
+    for node in graph.nodes.values():
+        if not isinstance(node.spec, SourceSpec) or node.spec.kind != "function":
+            continue
+        if not isinstance(node.spec.options["function"], CheckpointedFunction | ListCheckpointed):
+            _LOG.warning(
+                "Source '%s' keeps no position in checkpoints: after a failure it starts from the beginning "
+                "and elements are processed again. Make it a CheckpointedFunction.",
+                node.name,
+            )
