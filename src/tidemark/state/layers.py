@@ -124,7 +124,9 @@ class LayeredDict:
 
     def remove(self, at: Hashable) -> None:
         """Drop `at`, if it is there."""
-        self.live.pop(at, None)
+        # Not pop(): an empty dictionary answers without hashing, and hashing NO_KEY is what must fail here.
+        if at in self.live:
+            del self.live[at]
         if self.frozen:
             self.dead.add(at)
 

@@ -240,6 +240,7 @@ class InternalTimers:
         may be registered and deleted meanwhile; those registered behind the watermark wait for the next
         advance.
         """
+        self._event.fold()
         if watermark <= self.watermark:
             return iter(())
         self.watermark = watermark
@@ -257,6 +258,7 @@ class InternalTimers:
 
     def advance_processing(self, now: int) -> Iterator[DueTimer]:
         """Hand out what is due at `now`, in time order, including what is registered meanwhile."""
+        self._processing.fold()
         while (timer := self._processing.pop(now)) is not None:
             yield timer
 
