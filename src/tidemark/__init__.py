@@ -1,5 +1,744 @@
-"""Stateful stream processing for Python on Spark, with Flink's state and fault tolerance."""
+"""Stateful stream processing for Python on Spark, with Flink's state and fault tolerance.
+
+The public names and nothing else. A name is loaded when it is first used, so that workers which need one
+corner of the package do not pay for all of it.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidemark.api.cache import CachedDataStream
+    from tidemark.api.checkpoint_storage import (
+        CheckpointStorage,
+        CustomCheckpointStorage,
+        FileSystemCheckpointStorage,
+        JobManagerCheckpointStorage,
+    )
+    from tidemark.api.collect import CloseableIterator
+    from tidemark.api.connected import (
+        BroadcastConnectedStream,
+        BroadcastStream,
+        ConnectedStreams,
+    )
+    from tidemark.api.connectors.base import (
+        DeliveryGuarantee,
+        Sink,
+        Source,
+    )
+    from tidemark.api.connectors.file_system import (
+        BucketAssigner,
+        FileSink,
+        FileSource,
+        OutputFileConfig,
+        RollingPolicy,
+        StreamFormat,
+    )
+    from tidemark.api.connectors.number_seq import NumberSequenceSource
+    from tidemark.api.connectors.serialization import (
+        ByteArraySchema,
+        DeserializationSchema,
+        Encoder,
+        SerializationSchema,
+        SimpleStringSchema,
+    )
+    from tidemark.api.context import (
+        SinkContext,
+        SourceContext,
+        TimerService,
+    )
+    from tidemark.api.environment import StreamExecutionEnvironment
+    from tidemark.api.functions import (
+        AggregateFunction,
+        AllWindowFunction,
+        AsyncFunction,
+        BaseBroadcastProcessFunction,
+        BroadcastProcessFunction,
+        CheckpointedFunction,
+        CheckpointListener,
+        CoFlatMapFunction,
+        CoMapFunction,
+        CoProcessFunction,
+        FilterFunction,
+        FlatMapFunction,
+        FoldFunction,
+        Function,
+        FunctionInitializationContext,
+        FunctionSnapshotContext,
+        KeyedBroadcastProcessFunction,
+        KeyedCoProcessFunction,
+        KeyedProcessFunction,
+        KeyedStateFunction,
+        KeyedStateStore,
+        KeySelector,
+        ListCheckpointed,
+        MapFunction,
+        NullByteKeySelector,
+        OperatorStateStore,
+        ParallelSourceFunction,
+        Partitioner,
+        ProcessAllWindowFunction,
+        ProcessFunction,
+        ProcessWindowFunction,
+        ReduceFunction,
+        RichAggregateFunction,
+        RichCoFlatMapFunction,
+        RichCoMapFunction,
+        RichFilterFunction,
+        RichFlatMapFunction,
+        RichFoldFunction,
+        RichFunction,
+        RichMapFunction,
+        RichParallelSourceFunction,
+        RichReduceFunction,
+        RichSinkFunction,
+        RichSourceFunction,
+        RuntimeContext,
+        SinkFunction,
+        SourceFunction,
+        WindowFunction,
+    )
+    from tidemark.api.iteration import IterativeStream
+    from tidemark.api.job import (
+        JobClient,
+        JobExecutionResult,
+        JobStatus,
+    )
+    from tidemark.api.keyed_stream import (
+        KeyedStream,
+        QueryableStateStream,
+    )
+    from tidemark.api.output_tag import OutputTag
+    from tidemark.api.sink import DataStreamSink
+    from tidemark.api.slot_sharing import SlotSharingGroup
+    from tidemark.api.state_backends import (
+        CustomStateBackend,
+        EmbeddedRocksDBStateBackend,
+        FsStateBackend,
+        HashMapStateBackend,
+        MemoryStateBackend,
+        PredefinedOptions,
+        RocksDBStateBackend,
+        StateBackend,
+        StateBackendFactory,
+    )
+    from tidemark.api.stream import DataStream
+    from tidemark.api.time_domain import TimeDomain
+    from tidemark.api.watermarks import (
+        TimestampAssigner,
+        WatermarkStrategy,
+    )
+    from tidemark.api.windowed import (
+        AllWindowedStream,
+        WindowedStream,
+    )
+    from tidemark.api.windows.assigners import (
+        GlobalWindows,
+        MergingWindowAssigner,
+        SlidingEventTimeWindows,
+        SlidingProcessingTimeWindows,
+        TumblingEventTimeWindows,
+        TumblingProcessingTimeWindows,
+        WindowAssigner,
+    )
+    from tidemark.api.windows.counts import (
+        CountSlidingWindowAssigner,
+        CountTumblingWindowAssigner,
+    )
+    from tidemark.api.windows.serializers import (
+        CountWindowSerializer,
+        GlobalWindowSerializer,
+        TimeWindowSerializer,
+    )
+    from tidemark.api.windows.sessions import (
+        DynamicEventTimeSessionWindows,
+        DynamicProcessingTimeSessionWindows,
+        EventTimeSessionWindows,
+        ProcessingTimeSessionWindows,
+        SessionWindowTimeGapExtractor,
+    )
+    from tidemark.api.windows.triggers import (
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+        CountTrigger,
+        EventTimeTrigger,
+        NeverTrigger,
+        ProcessingTimeTrigger,
+        PurgingTrigger,
+        Trigger,
+        TriggerResult,
+    )
+    from tidemark.api.windows.window import (
+        CountWindow,
+        GlobalWindow,
+        TimeWindow,
+        Window,
+    )
+    from tidemark.clock import ManualClock
+    from tidemark.config import (
+        CheckpointConfig,
+        CheckpointingMode,
+        ConfigOption,
+        ConfigOptions,
+        Configuration,
+        ExecutionConfig,
+        ExternalizedCheckpointCleanup,
+        ExternalizedCheckpointRetention,
+        MemorySize,
+        RestartStrategies,
+        RestartStrategyConfiguration,
+        RuntimeExecutionMode,
+    )
+    from tidemark.futures import CompletableFuture
+    from tidemark.ids import JobID
+    from tidemark.queryable.client import QueryableStateClient
+    from tidemark.state.descriptors import (
+        AggregatingStateDescriptor,
+        FoldingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        StateDescriptor,
+        ValueStateDescriptor,
+    )
+    from tidemark.state.primitives import (
+        AggregatingState,
+        AppendingState,
+        BroadcastState,
+        FoldingState,
+        ListState,
+        MapState,
+        MergingState,
+        ReadOnlyBroadcastState,
+        ReducingState,
+        State,
+        ValueState,
+    )
+    from tidemark.state.serializers import (
+        CompositeTypeSerializerSnapshot,
+        NullableSerializer,
+        SimpleTypeSerializerSnapshot,
+        TypeSerializer,
+        TypeSerializerSchemaCompatibility,
+        TypeSerializerSnapshot,
+    )
+    from tidemark.state.ttl import StateTtlConfig
+    from tidemark.types.avro import (
+        AvroSchema,
+        GenericRecordAvroTypeInfo,
+    )
+    from tidemark.types.row import (
+        Row,
+        RowKind,
+    )
+    from tidemark.types.time import (
+        Duration,
+        Instant,
+        Time,
+    )
+    from tidemark.types.typeinfo import (
+        BasicArrayTypeInfo,
+        BasicType,
+        BasicTypeInfo,
+        DataclassTypeInfo,
+        ListTypeInfo,
+        MapTypeInfo,
+        ObjectArrayTypeInfo,
+        PickledBytesTypeInfo,
+        PrimitiveArrayTypeInfo,
+        RowTypeInfo,
+        SerializedTypeInfo,
+        TupleTypeInfo,
+        TypeInformation,
+        Types,
+    )
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "AllWindowFunction",
+    "AllWindowedStream",
+    "AppendingState",
+    "AsyncFunction",
+    "AvroSchema",
+    "BaseBroadcastProcessFunction",
+    "BasicArrayTypeInfo",
+    "BasicType",
+    "BasicTypeInfo",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastState",
+    "BroadcastStream",
+    "BucketAssigner",
+    "ByteArraySchema",
+    "CachedDataStream",
+    "CheckpointConfig",
+    "CheckpointListener",
+    "CheckpointStorage",
+    "CheckpointedFunction",
+    "CheckpointingMode",
+    "CloseableIterator",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "CompletableFuture",
+    "CompositeTypeSerializerSnapshot",
+    "ConfigOption",
+    "ConfigOptions",
+    "Configuration",
+    "ConnectedStreams",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountSlidingWindowAssigner",
+    "CountTrigger",
+    "CountTumblingWindowAssigner",
+    "CountWindow",
+    "CountWindowSerializer",
+    "CustomCheckpointStorage",
+    "CustomStateBackend",
+    "DataStream",
+    "DataStreamSink",
+    "DataclassTypeInfo",
+    "DeliveryGuarantee",
+    "DeserializationSchema",
+    "Duration",
+    "DynamicEventTimeSessionWindows",
+    "DynamicProcessingTimeSessionWindows",
+    "EmbeddedRocksDBStateBackend",
+    "Encoder",
+    "EventTimeSessionWindows",
+    "EventTimeTrigger",
+    "ExecutionConfig",
+    "ExternalizedCheckpointCleanup",
+    "ExternalizedCheckpointRetention",
+    "FileSink",
+    "FileSource",
+    "FileSystemCheckpointStorage",
+    "FilterFunction",
+    "FlatMapFunction",
+    "FoldFunction",
+    "FoldingState",
+    "FoldingStateDescriptor",
+    "FsStateBackend",
+    "Function",
+    "FunctionInitializationContext",
+    "FunctionSnapshotContext",
+    "GenericRecordAvroTypeInfo",
+    "GlobalWindow",
+    "GlobalWindowSerializer",
+    "GlobalWindows",
+    "HashMapStateBackend",
+    "Instant",
+    "IterativeStream",
+    "JobClient",
+    "JobExecutionResult",
+    "JobID",
+    "JobManagerCheckpointStorage",
+    "JobStatus",
+    "KeySelector",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
+    "KeyedProcessFunction",
+    "KeyedStateFunction",
+    "KeyedStateStore",
+    "KeyedStream",
+    "ListCheckpointed",
+    "ListState",
+    "ListStateDescriptor",
+    "ListTypeInfo",
+    "ManualClock",
+    "MapFunction",
+    "MapState",
+    "MapStateDescriptor",
+    "MapTypeInfo",
+    "MemorySize",
+    "MemoryStateBackend",
+    "MergingState",
+    "MergingWindowAssigner",
+    "NeverTrigger",
+    "NullByteKeySelector",
+    "NullableSerializer",
+    "NumberSequenceSource",
+    "ObjectArrayTypeInfo",
+    "OperatorStateStore",
+    "OutputFileConfig",
+    "OutputTag",
+    "ParallelSourceFunction",
+    "Partitioner",
+    "PickledBytesTypeInfo",
+    "PredefinedOptions",
+    "PrimitiveArrayTypeInfo",
+    "ProcessAllWindowFunction",
+    "ProcessFunction",
+    "ProcessWindowFunction",
+    "ProcessingTimeSessionWindows",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
+    "QueryableStateClient",
+    "QueryableStateStream",
+    "ReadOnlyBroadcastState",
+    "ReduceFunction",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "RestartStrategies",
+    "RestartStrategyConfiguration",
+    "RichAggregateFunction",
+    "RichCoFlatMapFunction",
+    "RichCoMapFunction",
+    "RichFilterFunction",
+    "RichFlatMapFunction",
+    "RichFoldFunction",
+    "RichFunction",
+    "RichMapFunction",
+    "RichParallelSourceFunction",
+    "RichReduceFunction",
+    "RichSinkFunction",
+    "RichSourceFunction",
+    "RocksDBStateBackend",
+    "RollingPolicy",
+    "Row",
+    "RowKind",
+    "RowTypeInfo",
+    "RuntimeContext",
+    "RuntimeExecutionMode",
+    "SerializationSchema",
+    "SerializedTypeInfo",
+    "SessionWindowTimeGapExtractor",
+    "SimpleStringSchema",
+    "SimpleTypeSerializerSnapshot",
+    "Sink",
+    "SinkContext",
+    "SinkFunction",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "SlotSharingGroup",
+    "Source",
+    "SourceContext",
+    "SourceFunction",
+    "State",
+    "StateBackend",
+    "StateBackendFactory",
+    "StateDescriptor",
+    "StateTtlConfig",
+    "StreamExecutionEnvironment",
+    "StreamFormat",
+    "Time",
+    "TimeDomain",
+    "TimeWindow",
+    "TimeWindowSerializer",
+    "TimerService",
+    "TimestampAssigner",
+    "Trigger",
+    "TriggerResult",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "TupleTypeInfo",
+    "TypeInformation",
+    "TypeSerializer",
+    "TypeSerializerSchemaCompatibility",
+    "TypeSerializerSnapshot",
+    "Types",
+    "ValueState",
+    "ValueStateDescriptor",
+    "WatermarkStrategy",
+    "Window",
+    "WindowAssigner",
+    "WindowFunction",
+    "WindowedStream",
+]
+
+_NAMES_BY_MODULE = {
+    "tidemark.api.cache": """
+        CachedDataStream
+    """,
+    "tidemark.api.checkpoint_storage": """
+        CheckpointStorage
+        CustomCheckpointStorage
+        FileSystemCheckpointStorage
+        JobManagerCheckpointStorage
+    """,
+    "tidemark.api.collect": """
+        CloseableIterator
+    """,
+    "tidemark.api.connected": """
+        BroadcastConnectedStream
+        BroadcastStream
+        ConnectedStreams
+    """,
+    "tidemark.api.connectors.base": """
+        DeliveryGuarantee
+        Sink
+        Source
+    """,
+    "tidemark.api.connectors.file_system": """
+        BucketAssigner
+        FileSink
+        FileSource
+        OutputFileConfig
+        RollingPolicy
+        StreamFormat
+    """,
+    "tidemark.api.connectors.number_seq": """
+        NumberSequenceSource
+    """,
+    "tidemark.api.connectors.serialization": """
+        ByteArraySchema
+        DeserializationSchema
+        Encoder
+        SerializationSchema
+        SimpleStringSchema
+    """,
+    "tidemark.api.context": """
+        SinkContext
+        SourceContext
+        TimerService
+    """,
+    "tidemark.api.environment": """
+        StreamExecutionEnvironment
+    """,
+    "tidemark.api.functions": """
+        AggregateFunction
+        AllWindowFunction
+        AsyncFunction
+        BaseBroadcastProcessFunction
+        BroadcastProcessFunction
+        CheckpointListener
+        CheckpointedFunction
+        CoFlatMapFunction
+        CoMapFunction
+        CoProcessFunction
+        FilterFunction
+        FlatMapFunction
+        FoldFunction
+        Function
+        FunctionInitializationContext
+        FunctionSnapshotContext
+        KeySelector
+        KeyedBroadcastProcessFunction
+        KeyedCoProcessFunction
+        KeyedProcessFunction
+        KeyedStateFunction
+        KeyedStateStore
+        ListCheckpointed
+        MapFunction
+        NullByteKeySelector
+        OperatorStateStore
+        ParallelSourceFunction
+        Partitioner
+        ProcessAllWindowFunction
+        ProcessFunction
+        ProcessWindowFunction
+        ReduceFunction
+        RichAggregateFunction
+        RichCoFlatMapFunction
+        RichCoMapFunction
+        RichFilterFunction
+        RichFlatMapFunction
+        RichFoldFunction
+        RichFunction
+        RichMapFunction
+        RichParallelSourceFunction
+        RichReduceFunction
+        RichSinkFunction
+        RichSourceFunction
+        RuntimeContext
+        SinkFunction
+        SourceFunction
+        WindowFunction
+    """,
+    "tidemark.api.iteration": """
+        IterativeStream
+    """,
+    "tidemark.api.job": """
+        JobClient
+        JobExecutionResult
+        JobStatus
+    """,
+    "tidemark.api.keyed_stream": """
+        KeyedStream
+        QueryableStateStream
+    """,
+    "tidemark.api.output_tag": """
+        OutputTag
+    """,
+    "tidemark.api.sink": """
+        DataStreamSink
+    """,
+    "tidemark.api.slot_sharing": """
+        SlotSharingGroup
+    """,
+    "tidemark.api.state_backends": """
+        CustomStateBackend
+        EmbeddedRocksDBStateBackend
+        FsStateBackend
+        HashMapStateBackend
+        MemoryStateBackend
+        PredefinedOptions
+        RocksDBStateBackend
+        StateBackend
+        StateBackendFactory
+    """,
+    "tidemark.api.stream": """
+        DataStream
+    """,
+    "tidemark.api.time_domain": """
+        TimeDomain
+    """,
+    "tidemark.api.watermarks": """
+        TimestampAssigner
+        WatermarkStrategy
+    """,
+    "tidemark.api.windowed": """
+        AllWindowedStream
+        WindowedStream
+    """,
+    "tidemark.api.windows.assigners": """
+        GlobalWindows
+        MergingWindowAssigner
+        SlidingEventTimeWindows
+        SlidingProcessingTimeWindows
+        TumblingEventTimeWindows
+        TumblingProcessingTimeWindows
+        WindowAssigner
+    """,
+    "tidemark.api.windows.counts": """
+        CountSlidingWindowAssigner
+        CountTumblingWindowAssigner
+    """,
+    "tidemark.api.windows.serializers": """
+        CountWindowSerializer
+        GlobalWindowSerializer
+        TimeWindowSerializer
+    """,
+    "tidemark.api.windows.sessions": """
+        DynamicEventTimeSessionWindows
+        DynamicProcessingTimeSessionWindows
+        EventTimeSessionWindows
+        ProcessingTimeSessionWindows
+        SessionWindowTimeGapExtractor
+    """,
+    "tidemark.api.windows.triggers": """
+        ContinuousEventTimeTrigger
+        ContinuousProcessingTimeTrigger
+        CountTrigger
+        EventTimeTrigger
+        NeverTrigger
+        ProcessingTimeTrigger
+        PurgingTrigger
+        Trigger
+        TriggerResult
+    """,
+    "tidemark.api.windows.window": """
+        CountWindow
+        GlobalWindow
+        TimeWindow
+        Window
+    """,
+    "tidemark.clock": """
+        ManualClock
+    """,
+    "tidemark.config": """
+        CheckpointConfig
+        CheckpointingMode
+        ConfigOption
+        ConfigOptions
+        Configuration
+        ExecutionConfig
+        ExternalizedCheckpointCleanup
+        ExternalizedCheckpointRetention
+        MemorySize
+        RestartStrategies
+        RestartStrategyConfiguration
+        RuntimeExecutionMode
+    """,
+    "tidemark.futures": """
+        CompletableFuture
+    """,
+    "tidemark.ids": """
+        JobID
+    """,
+    "tidemark.queryable.client": """
+        QueryableStateClient
+    """,
+    "tidemark.state.descriptors": """
+        AggregatingStateDescriptor
+        FoldingStateDescriptor
+        ListStateDescriptor
+        MapStateDescriptor
+        ReducingStateDescriptor
+        StateDescriptor
+        ValueStateDescriptor
+    """,
+    "tidemark.state.primitives": """
+        AggregatingState
+        AppendingState
+        BroadcastState
+        FoldingState
+        ListState
+        MapState
+        MergingState
+        ReadOnlyBroadcastState
+        ReducingState
+        State
+        ValueState
+    """,
+    "tidemark.state.serializers": """
+        CompositeTypeSerializerSnapshot
+        NullableSerializer
+        SimpleTypeSerializerSnapshot
+        TypeSerializer
+        TypeSerializerSchemaCompatibility
+        TypeSerializerSnapshot
+    """,
+    "tidemark.state.ttl": """
+        StateTtlConfig
+    """,
+    "tidemark.types.avro": """
+        AvroSchema
+        GenericRecordAvroTypeInfo
+    """,
+    "tidemark.types.row": """
+        Row
+        RowKind
+    """,
+    "tidemark.types.time": """
+        Duration
+        Instant
+        Time
+    """,
+    "tidemark.types.typeinfo": """
+        BasicArrayTypeInfo
+        BasicType
+        BasicTypeInfo
+        DataclassTypeInfo
+        ListTypeInfo
+        MapTypeInfo
+        ObjectArrayTypeInfo
+        PickledBytesTypeInfo
+        PrimitiveArrayTypeInfo
+        RowTypeInfo
+        SerializedTypeInfo
+        TupleTypeInfo
+        TypeInformation
+        Types
+    """,
+}
+
+_HOME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tidemark' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

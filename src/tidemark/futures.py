@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
@@ -120,4 +119,7 @@ class CompletableFuture(Generic[T]):
         return following
 
     def __await__(self) -> Generator[Any, None, T]:
+        # Imported here because asyncio is slow to load and most programs never await.
+        import asyncio
+
         return asyncio.wrap_future(self._future).__await__()

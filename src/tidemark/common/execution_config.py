@@ -1,0 +1,9 @@
+"""Execution settings."""
+
+from __future__ import annotations
+
+from tidemark.config import ExecutionConfig
+
+__all__ = [
+    "ExecutionConfig",
+]

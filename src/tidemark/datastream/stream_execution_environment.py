@@ -1,0 +1,9 @@
+"""Where a program starts."""
+
+from __future__ import annotations
+
+from tidemark.api.environment import StreamExecutionEnvironment
+
+__all__ = [
+    "StreamExecutionEnvironment",
+]
