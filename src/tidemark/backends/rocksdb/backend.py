@@ -27,6 +27,7 @@ from tidemark.backends.registration import (
 )
 from tidemark.backends.rocksdb.cleanup import CompactionCleanup, ExpiringState
 from tidemark.backends.rocksdb.columns import CarriedSerializer
+from tidemark.backends.rocksdb.handles import RocksTtlValueState, RocksValueState
 from tidemark.backends.rocksdb.keys import (
     KeyCodec,
     decode_namespace,
@@ -65,7 +66,7 @@ from tidemark.state.canonical import StateSerializers, tokens_to_keys
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
-from tidemark.state.snapshot import KeyedCut, NativeCut, StateMeta, StateTable
+from tidemark.state.snapshot import KeyedCut, NativeCut, StateMeta
 
 __all__ = ["RocksDBKeyedStateBackend"]
 
@@ -166,9 +167,16 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._tables[spec.name] = table
         self._scope.tables.append(table)
         self._watch(spec, table)
-        handle = create_handle(spec, self.context, table)
+        handle = self._handle(spec, table)
         self._states.add(spec, handle)
         return handle
+
+    def _handle(self, spec: StateSpec, table: RowTable) -> State:
+        if spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID:
+            assert isinstance(table, ValueRows)
+            shortcut = RocksValueState if spec.ttl is None else RocksTtlValueState
+            return shortcut(spec, self.context, table)
+        return create_handle(spec, self.context, table)
 
     def _number(self, name: str) -> int:
         return self._numbers.setdefault(name, len(self._numbers))
@@ -242,12 +250,14 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     # -- reading from outside
 
-    def keys(self, state_name: str, namespace: Namespace = VOID) -> list[KeyToken]:
-        """Tokens of all keys that hold a visible value in that state and namespace."""
+    def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:
+        """Tokens of keys that hold a visible value in that state and namespace, `limit` at most."""
         known = self._look_up(state_name)
         space = encode_namespace(namespace) if known.namespace is not NamespaceKind.VOID else b""
         found: dict[bytes, None] = {}
         for row in self._visible_rows(known):
+            if limit is not None and len(found) >= limit:
+                break
             key, at = self._codec.split(row)
             if row.startswith(space, at):
                 found[key] = None
@@ -276,7 +286,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             return sum(1 for _ in groupby(rows, key=lambda row: row[0][:-8]))
         return sum(1 for _ in rows)
 
-    def query(self, state_name: str, token: KeyToken, namespace: Namespace = VOID) -> tuple[bool, Any]:
+    def query(
+        self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False
+    ) -> tuple[bool, Any]:
         """Read for an outside client: `(found, value)`."""
         known = self._look_up(state_name)
         at = token if known.namespace is NamespaceKind.VOID else (token, namespace)
@@ -299,7 +311,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             unit = ABSENT if dead_before is not None and unit[1] <= dead_before else unit[0]
         if unit is ABSENT:
             return False, None
-        return True, self._result(state_name, unit)
+        return True, unit if accumulator else self._result(state_name, unit)
 
     def _with_map_keys(self, name: str, entries: dict[Any, Any]) -> dict[Any, Any]:
         serializer = self._serializers(name).map_key
@@ -395,27 +407,26 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def _canonical_cut(self) -> RocksCut:
         now = self.parameters.clock.now()
-        states = [
-            (name, number, self._meta(name), self._serializers(name))
-            for name, number in self._numbers.items()
-        ]
-        dead = {name: self._dead_in_full_snapshot(name, now) for name in self._numbers}
-        frozen = self._store.freeze()
-
-        def tables() -> list[StateTable]:
-            return [
-                RowStateTable(
-                    meta, serializers, frozen, number, self._codec, self.parameters.key_groups, dead[name]
-                )
-                for name, number, meta, serializers in states
-            ]
+        tables = [self._table_of(name, now) for name in self._numbers]
 
         def release() -> None:
-            frozen.release()
+            for table in tables:
+                table.release()
             if self._closed:
                 self._remove_empty_directories()
 
-        return RocksCut([meta for _, _, meta, _ in states], tables, release)
+        return RocksCut([table.meta for table in tables], lambda: tables, release)
+
+    def _table_of(self, name: str, now: int) -> RowStateTable:
+        return RowStateTable(
+            self._meta(name),
+            self._serializers(name),
+            self._store.freeze(),
+            self._numbers[name],
+            self._codec,
+            self.parameters.key_groups,
+            self._dead_in_full_snapshot(name, now),
+        )
 
     def _meta(self, name: str) -> StateMeta:
         return self._states.spec(name).meta() if name in self._states else self._restored[name].meta

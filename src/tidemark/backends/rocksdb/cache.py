@@ -1,7 +1,7 @@
-"""A bounded cache of serialised rows that outlives batches: hot keys are not read from RocksDB again.
+"""A bounded cache that outlives batches: hot keys are not read from RocksDB again.
 
-Two generations: rows of the last batches are added to the young one; when it has grown to half the limit it
-becomes the old one, and what was in the old one is forgotten. That is an approximation of
+Two generations: the units of the last batches are added to the young one; when it has grown to half the
+limit it becomes the old one, and what was in the old one is forgotten. That is an approximation of
 least-recently-used that costs nothing per hit.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Final
 
-__all__ = ["MISS", "ByteCache"]
+__all__ = ["MISS", "GenerationCache"]
 
 
 class _Miss:
@@ -21,47 +21,47 @@ class _Miss:
 
 
 MISS: Final = _Miss()
-"""Answer of a cache that does not know; None means "known to be absent"."""
+"""Answer of a cache that does not know."""
 
 _OVERHEAD: Final = 150
-"""Bytes an entry costs besides its row: dictionary slot, object headers, a small key."""
+"""Bytes an entry costs besides its value: dictionary slot, object headers, a small key."""
 
 
-class ByteCache:
-    """Serialised rows by address, None for a row known to be absent."""
+class GenerationCache:
+    """What is known of some addresses, in whatever form the owner chose.
 
-    __slots__ = ("_limit", "_old", "_size", "_young")
+    Attributes:
+        young: What was learnt lately; the owner adds to it and then calls `grown`.
+        old: What was learnt before that.
+    """
+
+    __slots__ = ("_limit", "_size", "old", "young")
 
     def __init__(self, limit: int) -> None:
         """Keep about `limit` bytes at most; 0 keeps nothing."""
         self._limit = limit // 2
-        self._young: dict[Hashable, bytes | None] = {}
-        self._old: dict[Hashable, bytes | None] = {}
         self._size = 0
+        self.young: dict[Hashable, Any] = {}
+        self.old: dict[Hashable, Any] = {}
 
     def get(self, at: Hashable) -> Any:
-        """The row, None if it is known to be absent, or `MISS`."""
-        raw = self._young.get(at, MISS)
-        return raw if raw is not MISS else self._old.get(at, MISS)
+        """The value, or `MISS`."""
+        kept = self.young.get(at, MISS)
+        return kept if kept is not MISS else self.old.get(at, MISS)
 
-    def add(self, rows: dict[Hashable, bytes | None]) -> None:
-        """Take over the rows of one batch; it supersedes what was known of them."""
-        if not self._limit:
-            return
-        size = len(rows) * _OVERHEAD + sum([len(raw) for raw in rows.values() if raw is not None])
-        if self._size + size > self._limit:
-            self._old, self._young, self._size = self._young, {}, 0
-        if size > self._limit:
-            # Too large to be kept; older bytes of the same addresses must go, they are out of date.
-            for at in rows:
-                self._old.pop(at, None)
-            return
-        self._young.update(rows)
+    def grown(self, entries: int, size: int) -> None:
+        """Account for what a batch added to `young`: so many entries of so many serialised bytes."""
+        size += entries * _OVERHEAD
         self._size += size
+        if self._size > self._limit:
+            # What a single batch made too large is not worth keeping at all.
+            self.old = self.young if size <= self._limit else {}
+            self.young = {}
+            self._size = 0
 
     def clear(self) -> None:
         """Forget everything."""
-        self._young, self._old, self._size = {}, {}, 0
+        self.young, self.old, self._size = {}, {}, 0
 
     def __len__(self) -> int:
-        return len(self._young.keys() | self._old.keys())
+        return len(self.young.keys() | self.old.keys())

@@ -51,7 +51,7 @@ STAMP_WIDTH = 8
 
 _BIAS = 1 << 63
 _HEAD = 4
-_KNOWN_PLACES = 100_000
+_KNOWN_PLACES = 50_000
 _ONE = struct.Struct(">Q")
 _TWO = struct.Struct(">QQ")
 _STAMP = struct.Struct(">q")

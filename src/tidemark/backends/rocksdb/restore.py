@@ -173,7 +173,7 @@ def _lists(meta: StateMeta, value: TypeSerializer[Any], batch: pa.RecordBatch) -
         stamps = _big_endian(batch.column("last_access").flatten())
         flat = [stamp + raw for stamp, raw in zip(stamps, flat, strict=True)]
     ends = np.cumsum(column.value_lengths().to_numpy(zero_copy_only=False)).tolist()
-    return [flat[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return [flat[start:end] for start, end in zip([0, *ends][:-1], ends, strict=True)]
 
 
 def link_files(files: Mapping[str, Path], extra: NativeExtra, directory: Path) -> None:

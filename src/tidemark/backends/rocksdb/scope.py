@@ -67,6 +67,17 @@ class BatchScope:
         """Add a row to the pending native write."""
         self._writer().put(row, raw)
 
+    def put_rows(self, raws: dict[bytes, bytes]) -> None:
+        """Write many rows, each with its value; sorted, which RocksDB inserts twice as fast."""
+        rows = sorted(raws)
+        for start in range(0, len(rows), _WRITE_CHUNK):
+            self.flush_rows()
+            chunk = rows[start : start + _WRITE_CHUNK]
+            put = self._writer().put
+            for row in chunk:
+                put(row, raws[row])
+            self._rows = len(chunk)
+
     def delete(self, row: bytes) -> None:
         """Add a deletion to the pending native write."""
         self._writer().delete(row)

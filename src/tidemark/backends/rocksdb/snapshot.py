@@ -6,8 +6,8 @@ is therefore published under `<database id>-<file>`; a database opened from rest
 published names it inherited, and later cuts name those files as before. Names of the small files that
 change between cuts also carry the number of the cut.
 
-A canonical cut is a RocksDB snapshot, which costs microseconds at the barrier; its rows are read and
-turned into Arrow in the thread that writes the checkpoint.
+A canonical cut is an open RocksDB iterator per state, which costs microseconds at the barrier; the rows are
+read and turned into Arrow in the thread that writes the checkpoint.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class RowStateTable:
         Args:
             meta: Which state.
             serializers: Those its rows are written with.
-            rows: The store at the cut.
+            rows: The store at the cut, for this table alone.
             state_id: The state's number in row keys.
             codec: Splits row keys.
             key_groups: First and last key group.
@@ -150,6 +150,10 @@ class RowStateTable:
         self._codec = codec
         self._key_groups = key_groups
         self._dead_before = dead_before
+
+    def release(self) -> None:
+        """Drop the frozen rows."""
+        self._rows.release()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, sorted by key group; bounded in rows and bytes."""

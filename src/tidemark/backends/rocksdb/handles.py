@@ -1,0 +1,80 @@
+"""Shortcuts for the handle every job uses: value state without namespace, straight on the pending writes.
+
+They behave exactly like the general handles; what they save is the calls in between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidemark.backends.handles import TableValueState
+from tidemark.backends.table import ABSENT
+from tidemark.backends.ttl import TtlRule
+
+if TYPE_CHECKING:
+    from tidemark.backends.registration import StateSpec
+    from tidemark.backends.rocksdb.tables import ValueRows
+    from tidemark.state.backend import KeyContext
+
+__all__ = ["RocksTtlValueState", "RocksValueState"]
+
+
+class RocksValueState(TableValueState):
+    """Value state."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueRows) -> None:
+        """See `Handle`."""
+        super().__init__(spec, context, table)
+        self._pending = table.pending
+
+    def value(self) -> Any:
+        """The stored value, else a copy of the default."""
+        unit = self._pending[self._context.token]
+        return self._default() if unit is ABSENT else unit
+
+    def update(self, value: Any) -> None:
+        """Overwrite; None clears."""
+        if value is None:
+            self._table.remove(self._context.token)
+            return
+        normalize = self._normalize
+        self._pending[self._context.token] = value if normalize is None else normalize(value)
+
+
+class RocksTtlValueState(TableValueState):
+    """Value state with time-to-live; the rules are those of `tidemark.backends.ttl`."""
+
+    __slots__ = ("_pending", "_renew", "_return_expired", "_ttl")
+
+    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueRows) -> None:
+        """See `Handle`."""
+        super().__init__(spec, context, table)
+        assert spec.ttl is not None
+        rule = TtlRule(spec.ttl)
+        self._pending = table.pending
+        self._ttl, self._renew, self._return_expired = rule.ttl, rule.renew_on_read, rule.return_expired
+
+    def value(self) -> Any:
+        """The value, or None if there is none or it is expired and invisible."""
+        context = self._context
+        unit = self._pending[context.token]
+        if unit is ABSENT:
+            return None
+        value, stamp = unit
+        if stamp + self._ttl <= context.now:
+            self._table.remove(context.token)
+            return value if self._return_expired else None
+        if self._renew and stamp != context.now:
+            self._pending[context.token] = (value, context.now)
+        return value
+
+    def update(self, value: Any) -> None:
+        """Overwrite and stamp; None clears."""
+        context = self._context
+        if value is None:
+            self._table.remove(context.token)
+            return
+        normalize = self._normalize
+        self._pending[context.token] = (value if normalize is None else normalize(value), context.now)
