@@ -1,0 +1,267 @@
+"""User source functions: `run` in a thread of its own, a bounded buffer, and a lock that makes cuts safe.
+
+The thread fills the buffer; the host takes from it once per epoch. What is in the buffer at a cut has
+been emitted by the user's `run` but not processed yet, so it is part of the snapshot.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tidemark.api.context import SourceContext
+from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK, Batch, Output, RestoredState
+from tidemark.operators.function_operator import FunctionOperator
+from tidemark.state.descriptors import ListStateDescriptor
+from tidemark.state.snapshot import OperatorCut
+from tidemark.types.typeinfo import Types
+
+__all__ = ["SourceOperator"]
+
+_log = logging.getLogger(__name__)
+
+CAPACITY = 65536
+"""Elements buffered before `collect` waits."""
+_EXACT_MARKS = 64
+"""With more watermarks than this in the buffer, those that make nothing late are merged into one epoch."""
+_JOIN_S = 5.0
+_MARK = object()
+
+
+class _Cancelled(BaseException):
+    """Unwinds a `run` that is blocked in `collect` when the attempt is over."""
+
+
+class CheckpointLock:
+    """The re-entrant lock of spec 3.2. Taking it waits for room in the buffer first, so that a full buffer
+    never blocks somebody who holds it.
+    """
+
+    def __init__(self, wait_for_room: Callable[[], None]) -> None:
+        self._lock = threading.RLock()
+        self._wait_for_room = wait_for_room
+        self._holder: int | None = None
+        self._depth = 0
+
+    def acquire(self) -> bool:
+        """Take the lock."""
+        me = threading.get_ident()
+        if self._holder != me:
+            self._wait_for_room()
+        self._lock.acquire()
+        self._holder = me
+        self._depth += 1
+        return True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._depth -= 1
+        if not self._depth:
+            self._holder = None
+        self._lock.release()
+
+    def __enter__(self) -> CheckpointLock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.release()
+
+    def freeze(self) -> threading.RLock:  # type: ignore[valid-type]
+        """The bare lock, for the host: it does not wait for room."""
+        return self._lock
+
+
+class _Context(SourceContext[Any]):
+    """What `run` emits through."""
+
+    def __init__(self, operator: SourceOperator) -> None:
+        self._operator = operator
+
+    def collect(self, value: Any) -> None:
+        """Emit an element without a timestamp."""
+        self._operator.add((value, None))
+
+    def collect_with_timestamp(self, value: Any, timestamp: int) -> None:
+        """Emit an element with a timestamp."""
+        self._operator.add((value, timestamp))
+
+    def emit_watermark(self, watermark: Any) -> None:
+        """Say that no element with a timestamp at or below `watermark` follows."""
+        self._operator.add((_MARK, getattr(watermark, "timestamp", watermark)))
+
+    def mark_as_temporarily_idle(self) -> None:
+        """Leave this source out of the minimum of watermarks until it emits again."""
+        self._operator.mark_idle()
+
+    def get_checkpoint_lock(self) -> CheckpointLock:
+        """The lock that makes an emission and an offset update one step."""
+        return self._operator.lock
+
+    def close(self) -> None:
+        """Nothing is left to do; `run` returning ends the input."""
+
+
+class SourceOperator(FunctionOperator):
+    """Runs one `SourceFunction`."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__([function])
+        self._function = function
+        self._buffer: deque[tuple[Any, int | None]] = deque()
+        self._marks = 0
+        self._room = threading.Condition()
+        self._closed = False
+        self._done = False
+        self._idle = False
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._watermark = MIN_WATERMARK
+        self.lock = CheckpointLock(self._wait_for_room)
+        self.on_ready: Callable[[], None] = lambda: None
+
+    def initialize(self, restored: RestoredState | None) -> None:
+        """Take back what was buffered at the cut, then let the user restore."""
+        super().initialize(restored)
+        saved = self._operator_state.get_list_state(_BUFFER)
+        for value, timestamp, is_mark in saved.get():
+            self._buffer.append((_MARK if is_mark else value, timestamp))
+            self._marks += is_mark
+        parallelism = self._environment.info.parallelism
+        self._done = list(self._operator_state.get_list_state(_FINISHED).get()) == [parallelism]
+
+    def open(self) -> None:
+        """Call the user's `open` and start `run`."""
+        super().open()
+        if self._done:
+            self.on_ready()
+            return
+        name = f"source {self._environment.info.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def process(self, input_index: int, batch: Batch, out: Output) -> None:
+        """Sources have no input."""
+        raise AssertionError("a source has no input")
+
+    def add(self, item: tuple[Any, int | None]) -> None:
+        """Buffer one element or watermark, atomically with respect to cuts."""
+        with self.lock:
+            if self._closed:
+                raise _Cancelled
+            was_empty = not self._buffer
+            self._idle = False
+            self._buffer.append(item)
+            if item[0] is _MARK:
+                self._marks += 1
+        if was_empty:
+            self.on_ready()
+
+    def mark_idle(self) -> None:
+        """See `SourceContext.mark_as_temporarily_idle`."""
+        self._idle = True
+        self.on_ready()
+
+    def take(self, out: Output) -> dict[str, Any]:
+        """Move what one epoch may have into `out` and say how the source stands.
+
+        Raises:
+            Exception: What the user's `run` raised.
+        """
+        buffer = self._buffer
+        exact = self._marks <= _EXACT_MARKS
+        watermark = self._watermark
+        for _ in range(len(buffer)):
+            value, timestamp = buffer[0]
+            if value is _MARK:
+                buffer.popleft()
+                self._marks -= 1
+                watermark = max(watermark, timestamp or MIN_WATERMARK)
+                if exact:
+                    break
+                continue
+            if watermark > self._watermark and timestamp is not None and timestamp <= watermark:
+                break
+            buffer.popleft()
+            out.emit(value, timestamp)
+        self._watermark = watermark
+        with self._room:
+            self._room.notify_all()
+        if not buffer and self._error is not None:
+            raise self._error
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        """Watermark, whether there is something to take, whether the input ended, whether it is idle."""
+        ended = self._done and not self._buffer
+        return {
+            "watermark": MAX_WATERMARK if ended else self._watermark,
+            "ready": bool(self._buffer) or self._error is not None,
+            "ended": ended,
+            "idle": self._idle and not self._buffer,
+        }
+
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
+        """Snapshot the user's state and the buffer at one point of `run`."""
+        with self.lock.freeze():  # type: ignore[attr-defined]
+            self._operator_state.get_list_state(_BUFFER).update(
+                [(None if v is _MARK else v, stamp, v is _MARK) for v, stamp in self._buffer]
+            )
+            parallelism = self._environment.info.parallelism
+            self._operator_state.get_list_state(_FINISHED).update([parallelism] if self._done else [])
+            return super().cut(checkpoint_id, timestamp, incremental=incremental)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Tell the user under the lock, so that the call never runs beside an emission."""
+        with self.lock.freeze():  # type: ignore[attr-defined]
+            super().notify_checkpoint_complete(checkpoint_id)
+
+    def cancel(self) -> None:
+        """Ask `run` to return."""
+        try:
+            self._function.cancel()
+        except Exception:
+            _log.warning("cancel() of source '%s' failed", self._environment.info.name, exc_info=True)
+
+    def close(self) -> None:
+        """Stop `run`, wait for it a little, then close the user's function."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._closed = True
+            self.cancel()
+            with self._room:
+                self._room.notify_all()
+            thread.join(_JOIN_S)
+            if thread.is_alive():
+                _log.warning(
+                    "Source '%s' did not return from run() within %s s after cancel(); its thread is abandoned.",
+                    self._environment.info.name,
+                    _JOIN_S,
+                )
+        super().close()
+
+    def _run(self) -> None:
+        try:
+            self._function.run(_Context(self))
+        except _Cancelled:
+            return
+        except BaseException as exc:
+            if self._closed:
+                return
+            self._error = exc
+        else:
+            self._done = True
+        self.on_ready()
+
+    def _wait_for_room(self) -> None:
+        if len(self._buffer) < CAPACITY:
+            return
+        with self._room:
+            self._room.wait_for(lambda: len(self._buffer) < CAPACITY or self._closed)
+
+
+_BUFFER = ListStateDescriptor("_source_buffer", Types.PICKLED_BYTE_ARRAY())
+_FINISHED = ListStateDescriptor("_source_finished", Types.LONG())

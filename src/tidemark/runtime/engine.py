@@ -1,0 +1,91 @@
+"""The seam between the epoch loop and what runs epochs: Spark with slot processes, or this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tidemark.runtime.pipeline import EpochDirective, TaskReport
+from tidemark.runtime.plan import JobPlan
+from tidemark.slot.deploy import Deployment
+from tidemark.slot.host import CutRequest
+from tidemark.slot.snapshots import SlotEvent
+
+__all__ = ["Engine", "EpochResult", "EpochWork", "TaskInput"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInput:
+    """What one task of an epoch reads: partition `partition` of a source, as a split."""
+
+    source: int
+    partition: int
+    split: Any
+
+
+@dataclass(slots=True)
+class EpochWork:
+    """One epoch: own splits, and DataFrames of Spark sources."""
+
+    directive: EpochDirective
+    inputs: list[TaskInput] = field(default_factory=list)
+    dataframes: dict[int, Any] = field(default_factory=dict)
+    """Source vertex -> DataFrame."""
+
+
+@dataclass(slots=True)
+class EpochResult:
+    """What came out of an epoch that Spark ran to its end; user failures are in the reports."""
+
+    reports: list[TaskReport] = field(default_factory=list)
+    rows: dict[str, list[bytes]] = field(default_factory=dict)
+    """Tag -> rows for the driver."""
+    frames: dict[int, Any] = field(default_factory=dict)
+    """Sink vertex -> DataFrame, for sinks that want one."""
+    release: Callable[[], None] = lambda: None
+    """Frees what `frames` need; call it when they have been used."""
+
+
+class Engine(Protocol):
+    """Runs epochs and talks to slots. Every call comes from the job's own thread."""
+
+    def start(self, plan: JobPlan, attempt: int) -> None:
+        """Have every slot alive and empty: launch those that are missing, reset the others."""
+
+    def deploy(self, deployments: list[Deployment]) -> None:
+        """Deploy to every slot; raises what the first failing slot raised."""
+
+    def run_epoch(self, work: EpochWork) -> EpochResult:
+        """Run one epoch to its end.
+
+        Raises:
+            ExecutionError: A task, worker or slot died.
+        """
+
+    def cut(self, request: CutRequest) -> list[tuple[int, BaseException | int]]:
+        """Synchronous part on every slot: (slot, error or duration). Writing goes on in the background."""
+
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """Tell every slot; raises what a user's listener raised."""
+
+    def notify_aborted(self, checkpoint_id: int) -> None:
+        """Tell every slot; never raises."""
+
+    def source_status(self) -> dict[int, dict[int, dict[str, Any]]]:
+        """Source vertex -> slot -> status of its source function."""
+
+    def cancel_sources(self) -> None:
+        """Ask every source function to return."""
+
+    def stats(self) -> list[dict[str, Any]]:
+        """Statistics of every slot."""
+
+    def events(self) -> list[SlotEvent]:
+        """What slots said since the last call."""
+
+    def interrupt(self) -> None:
+        """Cancel the running epoch, from another thread."""
+
+    def stop(self) -> None:
+        """End every slot. Idempotent; never raises."""

@@ -1,0 +1,56 @@
+"""Starts slot processes, inside Spark tasks on the executors: detached, fresh interpreters, told by stdin."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["launch_slots"]
+
+
+def launch_slots(settings: Iterator[dict[str, Any]]) -> Iterator[tuple[int, int, str]]:
+    """Start one slot per settings; yields (slot, pid, log file). Runs in a Spark task."""
+    for setting in settings:
+        yield _launch(dict(setting))
+
+
+def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
+    # A unix socket path may have about 100 characters, so the directory stays short whatever TMPDIR is.
+    base = setting.pop("directory", None) or tempfile.gettempdir()
+    if len(base) > 60:
+        base = "/tmp"
+    scratch = tempfile.mkdtemp(prefix=f"tidemark-{setting['job_id'][:8]}-{setting['slot']}-", dir=base)
+    setting["scratch"] = scratch
+    setting["sys_path"] = sys.path
+    if setting["bind"] is None:
+        setting["bind"] = _own_address(setting["driver"])
+    log = os.path.join(scratch, "slot.log")
+    with open(log, "wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidemark.slot.server"],
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+            close_fds=True,
+            cwd=scratch,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(setting).encode() + b"\n")
+    process.stdin.close()
+    return setting["slot"], process.pid, log
+
+
+def _own_address(driver: str) -> str:
+    """The address of this machine on the way to the driver."""
+    host = driver.partition(":")[2].rpartition(":")[0]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))
+        return str(probe.getsockname()[0])

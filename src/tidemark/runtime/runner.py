@@ -1,0 +1,331 @@
+"""The loop that keeps a job going: epochs while there is work, barriers, restarts, the user's requests.
+
+It runs in a thread of its own. Everything a client asks for goes through a queue and is answered there, so
+`JobExecution` and the engine are used by one thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tidemark.api.job import JobClient, JobExecutionResult, JobStatus
+from tidemark.checkpoint.messages import JobEnd
+from tidemark.checkpoint.restart import GiveUp, decide, is_curable
+from tidemark.errors import ExecutionError, IllegalStateError, UnsupportedOperationException
+from tidemark.futures import CompletableFuture
+from tidemark.ids import JobID
+from tidemark.runtime.execution import JobExecution
+
+__all__ = ["JobHandle", "JobRunner"]
+
+_log = logging.getLogger(__name__)
+
+_IDLE_S = 0.02
+"""Longest sleep of an idle loop; sources without notification are polled this often."""
+
+
+class _Cancelled(Exception):
+    """The user cancelled the job."""
+
+
+class _Stopped(Exception):
+    """The job was stopped with a savepoint."""
+
+
+class JobRunner:
+    """Runs one job from submission to its end."""
+
+    def __init__(self, execution: JobExecution, on_end: Callable[[], None] = lambda: None) -> None:
+        """Prepare the loop.
+
+        Args:
+            execution: The job.
+            on_end: Called once, in the job's thread, after everything has been released.
+        """
+        self.execution = execution
+        self.status = JobStatus.CREATED
+        self.result: CompletableFuture[JobExecutionResult] = CompletableFuture()
+        self.wake = threading.Event()
+        self.failures: list[int] = []
+        self.failure: BaseException | None = None
+        """Why the last attempt ended, for displays."""
+        self._requests: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._cancelled = threading.Event()
+        self._ended = threading.Event()
+        self._stop_future: CompletableFuture[str] | None = None
+        self._on_end = on_end
+        self._started_at = time.time()
+        self._thread = threading.Thread(target=self._run, name=f"job-{execution.job_id[:8]}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.status = JobStatus.RUNNING
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the job has released everything."""
+        self._ended.wait(timeout)
+
+    @property
+    def started_at(self) -> float:
+        """Seconds since the epoch."""
+        return self._started_at
+
+    # Requests, from any thread
+
+    def cancel(self) -> None:
+        """Ask for the end of the job, without a savepoint."""
+        if not self._ended.is_set():
+            if not self.status.is_terminal_state():
+                self.status = JobStatus.CANCELLING
+            self._cancelled.set()
+            self.wake.set()
+            self.execution.engine.interrupt()
+
+    def savepoint(self, target: str | None) -> CompletableFuture[str]:
+        """Ask for a savepoint."""
+        self._refuse_in_batch_mode()
+        return self._ask(lambda: self.execution.request_savepoint(target))
+
+    def stop(self, drain: bool, target: str | None) -> CompletableFuture[str]:
+        """Ask for a savepoint and the end of the job."""
+        self._refuse_in_batch_mode()
+
+        def begin() -> CompletableFuture[str]:
+            self.execution.paused = True
+            if drain:
+                self.execution.drain()
+                while (work := self.execution.poll()) is not None:
+                    self.execution.run_epoch(work)
+            self._stop_future = self.execution.request_savepoint(target)
+            return self._stop_future
+
+        return self._ask(begin)
+
+    def _refuse_in_batch_mode(self) -> None:
+        if self.execution.plan.batch_mode:
+            raise UnsupportedOperationException("A job in BATCH mode has no savepoints; run it in STREAMING mode.")
+
+    def _ask(self, begin: Callable[[], CompletableFuture[str]]) -> CompletableFuture[str]:
+        outcome: CompletableFuture[str] = CompletableFuture()
+
+        def request() -> None:
+            try:
+                inner = begin()
+            except BaseException as exc:
+                outcome.set_exception(exc)
+                return
+            inner.add_done_callback(lambda done: _copy(done, outcome))
+
+        if self._ended.is_set():
+            outcome.set_exception(IllegalStateError("The job is not running any more."))
+        else:
+            self._requests.put(request)
+            self.wake.set()
+        return outcome
+
+    # The job's thread
+
+    def _run(self) -> None:
+        end, error = JobEnd.FAILED, None
+        try:
+            end, error = self._attempts()
+        except BaseException as exc:
+            _log.exception("The job's loop failed")
+            error = exc
+        finally:
+            try:
+                self.execution.end(end)
+            except Exception as exc:
+                _log.warning("The job ended, but not cleanly: %s", exc, exc_info=True)
+                if end is JobEnd.FINISHED:
+                    end, error = JobEnd.FAILED, exc
+            self.execution.engine.stop()
+            self._ended.set()
+            self._refuse_requests()
+            self._finish(end, error)
+            self._on_end()
+
+    def _attempts(self) -> tuple[JobEnd, BaseException | None]:
+        while True:
+            try:
+                self._attempt()
+                return JobEnd.FINISHED, None
+            except _Stopped:
+                return JobEnd.FINISHED, None
+            except _Cancelled:
+                return JobEnd.CANCELED, None
+            except Exception as exc:
+                if self._cancelled.is_set():
+                    return JobEnd.CANCELED, None
+                failure: Exception = exc
+            self.failure = failure
+            try:
+                self.execution.abandon_attempt()
+            except Exception:
+                _log.warning("Leaving the failed attempt was not clean", exc_info=True)
+            delay = self._restart_delay(failure)
+            if delay is None:
+                return JobEnd.FAILED, failure
+            _log.warning("Attempt %s failed, restarting: %s", self.execution.attempt, failure)
+            self.status = JobStatus.RESTARTING
+            if self._sleep_cancelled(delay):
+                return JobEnd.CANCELED, None
+            self.status = JobStatus.RUNNING
+
+    def _restart_delay(self, failure: Exception) -> int | None:
+        now = self.execution.clock.now()
+        self.failures.append(now)
+        if not is_curable(failure):
+            return None
+        decision = decide(self.execution.settings.restart_strategy, now, self.failures)
+        return None if isinstance(decision, GiveUp) else decision.delay_ms
+
+    def _sleep_cancelled(self, delay: int) -> bool:
+        deadline = self.execution.clock.now() + delay
+        while (left := deadline - self.execution.clock.now()) > 0:
+            if self._cancelled.is_set():
+                return True
+            self.wake.wait(min(left / 1000, _IDLE_S))
+            self.wake.clear()
+        return self._cancelled.is_set()
+
+    def _attempt(self) -> None:
+        execution = self.execution
+        execution.start_attempt()
+        while True:
+            self._serve()
+            execution.tick()
+            work = execution.poll()
+            if work is not None:
+                execution.run_epoch(work)
+            execution.barrier()
+            self._wait_if_synchronous()
+            if self._stop_future is not None and self._stop_future.done():
+                if self._stop_future.exception() is None:
+                    raise _Stopped
+                self._stop_future = None
+                execution.paused = False
+            if work is None:
+                if execution.finished and self._stop_future is None:
+                    self._final_checkpoint()
+                    return
+                self.wake.wait(self._idle_time())
+                self.wake.clear()
+
+    def _serve(self) -> None:
+        if self._cancelled.is_set():
+            raise _Cancelled
+        while True:
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                return
+            request()
+
+    def _wait_if_synchronous(self) -> None:
+        if self.execution.asynchronous:
+            return
+        self._until(lambda: not self.execution.coordinator.pending())
+
+    def _final_checkpoint(self) -> None:
+        """Cover everything the job produced, so that the last commits survive a crash in the middle of them."""
+        if not self.execution.settings.checkpointing.enabled:
+            return
+        execution = self.execution
+        self._until(lambda: not execution.coordinator.pending())
+        execution.request_checkpoint()
+        execution.barrier()
+        self._until(lambda: not execution.coordinator.pending())
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._serve()
+            self.execution.tick()
+            if not condition():
+                self.wake.wait(_IDLE_S)
+                self.wake.clear()
+
+    def _idle_time(self) -> float:
+        now = self.execution.clock.now()
+        times = [_IDLE_S]
+        for due in (self.execution.next_timer(), self.execution.coordinator.next_wakeup(now)):
+            if due is not None:
+                times.append(max(0.0, (due - now) / 1000))
+        return min(times)
+
+    def _refuse_requests(self) -> None:
+        while True:
+            try:
+                self._requests.get_nowait()()
+            except queue.Empty:
+                return
+
+    def _finish(self, end: JobEnd, error: BaseException | None) -> None:
+        job_id = JobID(self.execution.job_id)
+        if end is JobEnd.FINISHED:
+            self.status = JobStatus.FINISHED
+            runtime = round((time.time() - self._started_at) * 1000)
+            self.result.set_result(JobExecutionResult(job_id, runtime, self.execution.accumulators()))
+        elif end is JobEnd.CANCELED:
+            self.status = JobStatus.CANCELED
+            self.result.set_exception(ExecutionError(f"Job {job_id} was cancelled.", job_id=job_id))
+        else:
+            self.status = JobStatus.FAILED
+            assert error is not None
+            if not isinstance(error, ExecutionError):
+                error = ExecutionError.from_cause(f"Job {job_id} failed", error, job_id=job_id)
+            self.result.set_exception(error)
+
+
+def _copy(done: Any, outcome: CompletableFuture[str]) -> None:
+    error = done.exception()
+    if error is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(done.result())
+
+
+class JobHandle(JobClient):
+    """The client of a job that runs in this process."""
+
+    def __init__(self, runner: JobRunner) -> None:
+        self.runner = runner
+
+    def get_job_id(self) -> JobID:
+        """Id of the job."""
+        return JobID(self.runner.execution.job_id)
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        """Status now."""
+        return CompletableFuture.completed(self.runner.status)
+
+    def cancel(self) -> CompletableFuture[None]:
+        """End the job; completes when every slot is gone."""
+        self.runner.cancel()
+        outcome: CompletableFuture[None] = CompletableFuture()
+        self.runner.result.add_done_callback(lambda _done: outcome.set_result(None))
+        return outcome
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]:
+        """Take a savepoint and finish."""
+        return self.runner.stop(advance_to_end_of_event_time, savepoint_directory)
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        """Take a savepoint and go on."""
+        return self.runner.savepoint(savepoint_directory)
+
+    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
+        """Counters of the user's functions now."""
+        return CompletableFuture.completed(self.runner.execution.accumulators())
+
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        """Completes when the job has finished; fails when it failed or was cancelled."""
+        return self.runner.result

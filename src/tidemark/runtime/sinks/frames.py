@@ -1,0 +1,64 @@
+"""Sinks that get each epoch as a Spark DataFrame: `foreach_batch` and any Spark writer. At-least-once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tidemark.slot.vertex import Vertex
+from tidemark.state.serializers.base import TypeSerializer
+from tidemark.state.serializers.registry import serializer_for
+from tidemark.types.typeinfo import Types
+
+__all__ = ["ForeachBatchSink", "SparkWriterSink", "frame_serializer"]
+
+
+def frame_serializer(vertex: Vertex) -> TypeSerializer[Any]:
+    """Serializer that gives the columns of a frame; an untyped stream has one binary column of pickles."""
+    kind = vertex.input_types[0]
+    return serializer_for(kind if kind is not None else Types.PICKLED_BYTE_ARRAY())
+
+
+class ForeachBatchSink:
+    """Calls the user's function with the DataFrame of every epoch that has rows."""
+
+    def __init__(self, vertex: Vertex) -> None:
+        self.vertex = vertex
+
+    def take(self, rows: Iterable[bytes], staged: list[Any], epoch: int) -> None:
+        """Hand over the frame."""
+        for frame in staged:
+            self.consume(frame, epoch)
+
+    def consume(self, frame: Any, epoch: int) -> None:
+        """Call the user's function."""
+        self.vertex.spec.options["function"](frame, epoch)
+
+    def prepare(self, checkpoint_id: int) -> bytes:
+        """Nothing is held back."""
+        return b""
+
+    def commit(self, checkpoint_id: int) -> None:
+        """Nothing is held back."""
+
+    def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
+        """What was written stays; epochs after the checkpoint come again."""
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class SparkWriterSink(ForeachBatchSink):
+    """Appends every epoch with a Spark writer."""
+
+    def consume(self, frame: Any, epoch: int) -> None:
+        """Write the frame."""
+        options = self.vertex.spec.options
+        writer = frame.write.format(options["format"]).mode("append").options(**options["options"])
+        if options["path"] is None:
+            writer.save()
+        else:
+            writer.save(options["path"])

@@ -1,0 +1,90 @@
+"""Task side of sinks that send rows to the driver: printed lines, collected values, DataFrame rows."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.runtime.pipeline import TaskReport
+from tidemark.runtime.records import Records
+from tidemark.slot.vertex import Vertex
+from tidemark.types.text import text_of
+
+__all__ = ["CollectTaskSink", "DataFrameTaskSink", "PrintTaskSink", "row_tag"]
+
+
+def row_tag(vertex_id: int) -> str:
+    """Tag of the rows that belong to a sink."""
+    return f"sink:{vertex_id}"
+
+
+class _RowSink:
+    """Keeps rows until the task takes them."""
+
+    def __init__(self, vertex: Vertex) -> None:
+        self._tag = row_tag(vertex.id)
+        self._rows: list[tuple[str, bytes]] = []
+
+    def rows(self) -> list[tuple[str, bytes]]:
+        """Rows since the last call."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def close(self, report: TaskReport) -> None:
+        """Nothing is held back."""
+
+
+class PrintTaskSink(_RowSink):
+    """Formats elements in the task; the driver only writes lines."""
+
+    def __init__(self, vertex: Vertex, start: int) -> None:
+        super().__init__(vertex)
+        self._type = vertex.input_types[0]
+        self._parallelism = vertex.parallelism
+        self._forward = all(edge.ship.name == "FORWARD" for edge in vertex.inputs)
+        self._next = start
+
+    def write(self, records: Records) -> None:
+        """Format records; those of a stream with another parallelism are dealt out in turn."""
+        kind = self._type
+        texts = [text_of(value, kind) for value in records.values]
+        if self._forward or self._parallelism == 1:
+            self._add(records.subtask % self._parallelism, texts)
+            return
+        for offset in range(min(self._parallelism, len(texts))):
+            self._add((self._next + offset) % self._parallelism, texts[offset :: self._parallelism])
+        self._next = (self._next + len(texts)) % self._parallelism
+
+    def _add(self, subtask: int, texts: list[str]) -> None:
+        self._rows.append((self._tag, pickle.dumps((subtask, texts), 5)))
+
+
+class CollectTaskSink(_RowSink):
+    """Sends records as they are."""
+
+    def write(self, records: Records) -> None:
+        """Pickle the values and timestamps of a batch."""
+        self._rows.append((self._tag, pickle.dumps((records.values, records.timestamps), 5)))
+
+
+class DataFrameTaskSink(_RowSink):
+    """Sends rows as Arrow, for `foreach_batch` and Spark writers."""
+
+    def __init__(self, vertex: Vertex, serializer: Any) -> None:
+        super().__init__(vertex)
+        self._serializer = serializer
+
+    def write(self, records: Records) -> None:
+        """Encode a batch as one Arrow stream."""
+        column = records.column if records.column is not None else self._serializer.to_arrow(records.values)
+        batch = (
+            pa.RecordBatch.from_struct_array(column)
+            if pa.types.is_struct(column.type)
+            else pa.RecordBatch.from_arrays([column], names=["value"])
+        )
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        self._rows.append((self._tag, sink.getvalue().to_pybytes()))

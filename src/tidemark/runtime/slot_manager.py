@@ -1,0 +1,215 @@
+"""The driver's side of slots: a control server they register with, launching, heartbeat, requests to all."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.errors import SlotLostError
+from tidemark.slot.control import ControlClient
+from tidemark.slot.snapshots import SlotEvent
+from tidemark.wire import AuthenticationError, WireClosed, accept, listen
+
+__all__ = ["SlotAddress", "SlotManager"]
+
+_log = logging.getLogger(__name__)
+
+_REGISTER_S = 60.0
+_PING_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAddress:
+    """Where tasks find a slot."""
+
+    unix: str
+    tcp: str
+    machine: str
+
+
+@dataclass(slots=True)
+class _Slot:
+    client: ControlClient
+    address: SlotAddress
+    pid: int
+    log: str
+
+
+class SlotManager:
+    """Keeps the slots of one job."""
+
+    def __init__(
+        self,
+        job_id: str,
+        token: bytes,
+        host: str,
+        launch: Callable[[list[dict[str, Any]]], list[tuple[int, int, str]]],
+        bind: str | None,
+        query_ports: list[int],
+    ) -> None:
+        """Start the control server.
+
+        Args:
+            job_id: The job.
+            token: What every peer has to know.
+            host: Address of this machine that slots can reach.
+            launch: Starts slot processes from settings (as a Spark job); returns (slot, pid, log).
+            bind: Address slots bind to; None lets each find its own.
+            query_ports: Ports for the queryable state server of a slot.
+        """
+        self._job_id = job_id
+        self._token = token
+        self._launch = launch
+        self._bind = bind
+        self._query_ports = query_ports
+        self._listener, self.address = listen(f"tcp:{host}:0")
+        self._slots: dict[int, _Slot] = {}
+        self._registered = threading.Condition()
+        self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self.on_event: Callable[[], None] = lambda: None
+        threading.Thread(target=self._accept, name="slot-registry", daemon=True).start()
+        threading.Thread(target=self._ping, name="slot-ping", daemon=True).start()
+
+    def ensure(self, count: int) -> None:
+        """Have exactly `count` live slots: reset those that live, launch those that are missing.
+
+        Raises:
+            SlotLostError: A slot did not come up; quotes the end of its log where it can be read.
+        """
+        for index in [i for i, slot in self._slots.items() if not slot.client.alive]:
+            del self._slots[index]
+        missing = [index for index in range(count) if index not in self._slots]
+        self.request_all("reset")
+        while not self._events.empty():
+            self._events.get()
+        if not missing:
+            return
+        settings = [
+            {
+                "driver": self.address,
+                "token": self._token.hex(),
+                "slot": index,
+                "job_id": self._job_id,
+                "bind": self._bind,
+                "query_ports": self._query_ports,
+            }
+            for index in missing
+        ]
+        launched = self._launch(settings)
+        deadline = time.monotonic() + _REGISTER_S
+        with self._registered:
+            while any(index not in self._slots for index in missing):
+                if not self._registered.wait(max(0.0, deadline - time.monotonic())):
+                    absent = [row for row in launched if row[0] not in self._slots]
+                    raise SlotLostError(
+                        f"Slots {[row[0] for row in absent]} did not register within {_REGISTER_S:.0f} s. "
+                        f"{_log_tail(absent[0][2]) if absent else ''}"
+                    )
+
+    def addresses(self) -> list[SlotAddress]:
+        """Addresses by slot index."""
+        return [self._slots[index].address for index in sorted(self._slots)]
+
+    def pids(self) -> dict[int, int]:
+        """Process id of every slot."""
+        return {index: slot.pid for index, slot in self._slots.items()}
+
+    def request(self, slot: int, name: str, payload: Any = None) -> Future[Any]:
+        """Ask one slot."""
+        known = self._slots.get(slot)
+        if known is None:
+            future: Future[Any] = Future()
+            future.set_exception(SlotLostError(f"Slot {slot} is gone.", slot=slot))
+            return future
+        return known.client.request(name, payload)
+
+    def request_all(self, name: str, payloads: list[Any] | Any = None, timeout: float = 120.0) -> dict[int, Any]:
+        """Ask every slot at once; answer or exception by slot. A list gives each slot its own payload."""
+        indexes = sorted(self._slots)
+        futures = {
+            index: self.request(index, name, payloads[index] if isinstance(payloads, list) else payloads)
+            for index in indexes
+        }
+        answers: dict[int, Any] = {}
+        for index, future in futures.items():
+            try:
+                answers[index] = future.result(timeout)
+            except WireClosed as exc:
+                answers[index] = SlotLostError(f"Slot {index} is gone: {exc}", slot=index)
+            except Exception as exc:
+                answers[index] = exc
+        return answers
+
+    def events(self) -> list[SlotEvent]:
+        """What slots said since the last call."""
+        events = []
+        while not self._events.empty():
+            events.append(self._events.get())
+        return events
+
+    def stop(self) -> None:
+        """End every slot and the control server."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self.request_all("stop", timeout=10.0)
+        self._listener.close()
+        deadline = time.monotonic() + 5.0
+        while any(slot.client.alive for slot in self._slots.values()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for slot in self._slots.values():
+            slot.client.close()
+        self._slots.clear()
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                raw, _peer = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._register, args=(raw,), daemon=True).start()
+
+    def _register(self, raw: Any) -> None:
+        try:
+            connection = accept(raw, self._token)
+            header, _body = connection.receive()
+        except (AuthenticationError, WireClosed, TimeoutError) as exc:
+            _log.warning("A connection to the driver's control port was refused: %s", exc)
+            return
+        facts = header[1]
+        index = facts["slot"]
+        client = ControlClient(
+            connection,
+            lambda kind, payload: self._event(SlotEvent(index, kind, payload)),
+            lambda why: None if self._closed.is_set() else self._event(SlotEvent(index, "lost", why)),
+        )
+        with self._registered:
+            self._slots[index] = _Slot(
+                client, SlotAddress(facts["unix"], facts["tcp"], facts["machine"]), facts["pid"], facts["log"]
+            )
+            self._registered.notify_all()
+
+    def _event(self, event: SlotEvent) -> None:
+        self._events.put(event)
+        self.on_event()
+
+    def _ping(self) -> None:
+        while not self._closed.wait(_PING_S):
+            for index in list(self._slots):
+                self.request(index, "ping")
+
+
+def _log_tail(path: str) -> str:
+    try:
+        with open(path, "rb") as stream:
+            tail = stream.read()[-2000:].decode(errors="replace").strip()
+    except OSError:
+        return f"Its log is {path} on the executor's machine."
+    return f"The end of its log:\n{tail}"

@@ -1,0 +1,321 @@
+"""Driver side of sources: what the next epoch reads, where that leaves us, and how to go back there.
+
+`Source` is the protocol of the epoch loop. A position is plain data that goes into the checkpoint; after
+`start(position)` the source continues exactly behind it.
+"""
+
+from __future__ import annotations
+
+import glob
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tidemark.clock import Clock
+from tidemark.errors import ConfigError
+from tidemark.operators.base import MIN_WATERMARK
+from tidemark.runtime.sources.splits import FileSplit, IndexSplit, RangeSplit, SlotSplit
+from tidemark.slot.vertex import Vertex
+
+__all__ = ["CollectionSource", "FileSource", "FunctionSource", "SequenceSource", "Source", "SourcePoll"]
+
+_ELEMENTS_PER_EPOCH = 200_000
+_NUMBERS_PER_EPOCH = 500_000
+_BYTES_PER_EPOCH = 32 << 20
+
+
+@dataclass(slots=True)
+class SourcePoll:
+    """What a source contributes to one epoch."""
+
+    splits: list[Any] = field(default_factory=list)
+    """One split per task; a task reads it by itself."""
+    dataframe: Any = None
+    """A Spark DataFrame to run through the graph instead of splits."""
+
+
+class Source(Protocol):
+    """A source as the epoch loop sees it."""
+
+    vertex: Vertex
+    bounded: bool
+
+    def start(self, position: Any | None) -> None:
+        """Begin reading, behind `position` if there is one."""
+
+    def poll(self) -> SourcePoll | None:
+        """The next piece of input, or None if there is nothing to read now."""
+
+    def advanced(self, positions: dict[int, Any]) -> None:
+        """The epoch that read the last poll succeeded; `positions` are what its tasks reported."""
+
+    def position(self) -> Any:
+        """Where the source stands, to be put into a checkpoint."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything has been read."""
+
+    def watermark(self) -> tuple[int, bool]:
+        """The source's own watermark, if it has one, and whether it is idle."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint with the position taken before is durable."""
+
+    def stop(self) -> None:
+        """Release everything. Idempotent."""
+
+
+class _SplitSource:
+    """What sources that are read by splits have in common."""
+
+    bounded = True
+
+    def __init__(self, vertex: Vertex) -> None:
+        self.vertex = vertex
+
+    def watermark(self) -> tuple[int, bool]:
+        """Split sources have no watermark of their own."""
+        return MIN_WATERMARK, False
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Nothing is released by a checkpoint."""
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+
+class CollectionSource(_SplitSource):
+    """`from_collection`: one partition, list order; the position is an index."""
+
+    def __init__(self, vertex: Vertex) -> None:
+        super().__init__(vertex)
+        self._length = len(vertex.spec.options["elements"])
+        self._next = self._planned = 0
+
+    def start(self, position: Any | None) -> None:
+        """Begin at an index."""
+        self._next = self._planned = position or 0
+
+    def poll(self) -> SourcePoll | None:
+        """The next slice."""
+        if self._next >= self._length:
+            return None
+        self._planned = min(self._length, self._next + _ELEMENTS_PER_EPOCH)
+        return SourcePoll([IndexSplit(self._next, self._planned)])
+
+    def advanced(self, positions: dict[int, Any]) -> None:
+        """The slice has been processed."""
+        self._next = self._planned
+
+    def position(self) -> Any:
+        """Index of the next element."""
+        return self._next
+
+    @property
+    def ended(self) -> bool:
+        """Whether all elements have been read."""
+        return self._next >= self._length
+
+
+class SequenceSource(_SplitSource):
+    """`NumberSequenceSource`: contiguous sub-ranges, one per partition.
+
+    The position holds the remaining ranges, so it survives a change of parallelism.
+    """
+
+    def __init__(self, vertex: Vertex) -> None:
+        super().__init__(vertex)
+        self._ranges: list[tuple[int, int]] = []
+        self._planned: list[tuple[int, int]] = []
+
+    def start(self, position: Any | None) -> None:
+        """Split the whole sequence, or what was left of it."""
+        parts = self.vertex.parallelism
+        if position is not None:
+            left = [tuple(pair) for pair in position if pair[0] <= pair[1]]
+            self._ranges = left if len(left) == parts else _resplit(left, parts)
+            return
+        first, last = self.vertex.spec.options["start"], self.vertex.spec.options["end"]
+        self._ranges = _resplit([(first, last)], parts)
+
+    def poll(self) -> SourcePoll | None:
+        """The next piece of every range."""
+        if self.ended:
+            return None
+        share = max(1, _NUMBERS_PER_EPOCH // len(self._ranges))
+        splits = [RangeSplit(first, min(last, first + share - 1)) for first, last in self._ranges]
+        self._planned = [
+            (split.last + 1, last) for split, (_first, last) in zip(splits, self._ranges, strict=True)
+        ]
+        return SourcePoll(splits)
+
+    def advanced(self, positions: dict[int, Any]) -> None:
+        """The pieces have been processed."""
+        self._ranges = self._planned
+
+    def position(self) -> Any:
+        """What is left of every range."""
+        return [list(pair) for pair in self._ranges]
+
+    @property
+    def ended(self) -> bool:
+        """Whether every range is empty."""
+        return all(first > last for first, last in self._ranges)
+
+
+def _resplit(ranges: list[tuple[int, int]], parts: int) -> list[tuple[int, int]]:
+    """Cut ranges into contiguous pieces, at least one per range and about `parts` in all."""
+    total = sum(last - first + 1 for first, last in ranges)
+    if total <= 0 or not ranges:
+        return [(0, -1)]
+    size = math.ceil(total / parts)
+    pieces = []
+    for first, last in ranges:
+        while first <= last:
+            pieces.append((first, min(last, first + size - 1)))
+            first += size
+    return pieces
+
+
+class FileSource(_SplitSource):
+    """Text files, bounded or monitored; the position is the byte offset reached in every file."""
+
+    def __init__(self, vertex: Vertex, clock: Clock) -> None:
+        super().__init__(vertex)
+        options = vertex.spec.options
+        self._paths: list[str] = list(options["paths"])
+        self._monitor_ms: int | None = options.get("monitor_ms")
+        self.bounded = self._monitor_ms is None
+        self._clock = clock
+        self._offsets: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
+        self._listed_at: int | None = None
+
+    def start(self, position: Any | None) -> None:
+        """List the files; those in `position` continue at their offset."""
+        self._offsets = dict(position or {})
+        self._listed_at = None
+        self._list()
+
+    def _list(self) -> None:
+        self._listed_at = self._clock.now()
+        for pattern in self._paths:
+            for path in expand_path(pattern):
+                self._sizes[path] = file_size(path)
+                self._offsets.setdefault(path, 0)
+
+    def poll(self) -> SourcePoll | None:
+        """The next bytes of up to one file per partition."""
+        due = self._monitor_ms is not None and self._clock.now() - (self._listed_at or 0) >= self._monitor_ms
+        if due:
+            self._list()
+        waiting = sorted(path for path, size in self._sizes.items() if self._offsets[path] < size)
+        if not waiting:
+            return None
+        chosen = waiting[: max(1, self.vertex.parallelism)]
+        share = max(1 << 16, _BYTES_PER_EPOCH // len(chosen))
+        return SourcePoll([FileSplit(path, self._offsets[path], share) for path in chosen])
+
+    def advanced(self, positions: dict[int, Any]) -> None:
+        """The tasks say how far they came in each file."""
+        for path, offset in positions.values():
+            self._offsets[path] = offset
+
+    def position(self) -> Any:
+        """Offset per file."""
+        return dict(self._offsets)
+
+    @property
+    def ended(self) -> bool:
+        """Whether a static file set has been read."""
+        return self.bounded and all(self._offsets[path] >= size for path, size in self._sizes.items())
+
+
+def expand_path(pattern: str) -> list[str]:
+    """Files behind a path: itself, everything below a directory, or the matches of a glob; hidden ones not.
+
+    Raises:
+        ConfigError: There is nothing there.
+    """
+    local = pattern.removeprefix("file://").removeprefix("file:")
+    if "://" in local:
+        import fsspec
+
+        filesystem, path = fsspec.core.url_to_fs(local)
+        found = filesystem.find(path) if filesystem.isdir(path) else filesystem.glob(path)
+        return sorted(filesystem.unstrip_protocol(name) for name in found)
+    if os.path.isdir(local):
+        return sorted(
+            os.path.join(folder, name)
+            for folder, _folders, names in os.walk(local)
+            for name in names
+            if not name.startswith((".", "_"))
+        )
+    if os.path.isfile(local):
+        return [local]
+    found = sorted(path for path in glob.glob(local) if os.path.isfile(path))
+    if not found and not glob.has_magic(local):
+        raise ConfigError(f"The file source's path '{pattern}' does not exist. Give an existing file or directory.")
+    return found
+
+
+def file_size(path: str) -> int:
+    """Size of a file in bytes."""
+    if "://" in path:
+        import fsspec
+
+        filesystem, local = fsspec.core.url_to_fs(path)
+        return int(filesystem.size(local))
+    return os.path.getsize(path)
+
+
+class FunctionSource(_SplitSource):
+    """A `SourceFunction` that runs in slots; its position is its own operator state."""
+
+    bounded = False
+
+    def __init__(self, vertex: Vertex, statuses: Callable[[], dict[int, dict[str, Any]]]) -> None:
+        """Watch the slots.
+
+        Args:
+            vertex: The source.
+            statuses: Gives the latest `SourceOperator.status` of every subtask of this source.
+        """
+        super().__init__(vertex)
+        self._statuses = statuses
+        self._taken: dict[int, dict[str, Any]] = {}
+
+    def start(self, position: Any | None) -> None:
+        """The operators were started by the deployment."""
+        self._taken = {}
+
+    def poll(self) -> SourcePoll | None:
+        """Take from every slot, if any has something."""
+        for slot, status in self._statuses().items():
+            if slot not in self._taken or not status["ready"]:
+                self._taken[slot] = status
+        ready = [slot for slot, status in self._statuses().items() if status["ready"]]
+        return SourcePoll([SlotSplit(slot) for slot in sorted(ready)]) if ready else None
+
+    def advanced(self, positions: dict[int, Any]) -> None:
+        """The slots said how they stand after the take."""
+        self._taken.update(positions)
+
+    def position(self) -> Any:
+        """Kept by the source operators themselves."""
+        return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether every subtask's `run` returned and its buffer is empty."""
+        return len(self._taken) == self.vertex.parallelism and all(s["ended"] for s in self._taken.values())
+
+    def watermark(self) -> tuple[int, bool]:
+        """Minimum over the subtasks that are not idle."""
+        if len(self._taken) < self.vertex.parallelism:
+            return MIN_WATERMARK, False
+        live = [status["watermark"] for status in self._taken.values() if not status["idle"]]
+        return (min(live), False) if live else (MIN_WATERMARK, True)

@@ -1,0 +1,109 @@
+"""Task side of our own bounded sources: a split says what to read, a reader turns it into records.
+
+A split is plain data made by the driver for one partition and one epoch. Reading is a pure function of
+the split, so a replay after a failure reads the same records.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.api.graph import SourceSpec
+from tidemark.runtime.records import Records
+from tidemark.state.serializers.registry import serializer_for
+from tidemark.types.typeinfo import TypeInformation
+
+__all__ = ["FileSplit", "IndexSplit", "RangeSplit", "SlotSplit", "read_split"]
+
+READ_BATCH = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSplit:
+    """Elements `first` to `last` (excluded) of a collection."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSplit:
+    """Numbers from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileSplit:
+    """Up to `limit` bytes of one file, cut after a whole line, from byte `offset`."""
+
+    path: str
+    offset: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSplit:
+    """What the source function in this slot has buffered."""
+
+    slot: int
+
+
+def read_split(
+    spec: SourceSpec, split: Any, type_info: TypeInformation | None, subtask: int
+) -> Iterator[tuple[Records, Any]]:
+    """Records of a split in batches, each with the position after it."""
+    if isinstance(split, IndexSplit):
+        yield from _read_collection(spec, split, type_info, subtask)
+    elif isinstance(split, RangeSplit):
+        for first in range(split.first, split.last + 1, READ_BATCH):
+            last = min(split.last, first + READ_BATCH - 1)
+            yield Records(list(range(first, last + 1)), None, subtask), last + 1
+    else:
+        yield from _read_file(spec, split, subtask)
+
+
+def _read_collection(
+    spec: SourceSpec, split: IndexSplit, type_info: TypeInformation | None, subtask: int
+) -> Iterator[tuple[Records, Any]]:
+    elements = spec.options["elements"]
+    timestamps = spec.options.get("timestamps")
+    normalize = None if type_info is None else serializer_for(type_info).normalizer()
+    for first in range(split.first, split.last, READ_BATCH):
+        last = min(split.last, first + READ_BATCH)
+        values = list(elements[first:last])
+        if normalize is not None:
+            values = list(map(normalize, values))
+        stamps = None if timestamps is None else list(timestamps[first:last])
+        yield Records(values, stamps, subtask), last
+
+
+def _read_file(spec: SourceSpec, split: FileSplit, subtask: int) -> Iterator[tuple[Records, Any]]:
+    charset = spec.options.get("charset", "UTF-8")
+    with open_binary(split.path) as stream:
+        stream.seek(split.offset)
+        lines: list[str] = []
+        position = split.offset
+        while position - split.offset < split.limit:
+            line = stream.readline()
+            if not line:
+                break
+            position += len(line)
+            lines.append(line.decode(charset).rstrip("\n").removesuffix("\r"))
+            if len(lines) >= READ_BATCH:
+                yield Records(lines, None, subtask), (split.path, position)
+                lines = []
+        yield Records(lines, None, subtask), (split.path, position)
+
+
+def open_binary(path: str) -> Any:
+    """Open a file of any scheme fsspec knows for reading."""
+    if "://" in path and not path.startswith("file://"):
+        import fsspec
+
+        return fsspec.open(path, "rb").open()
+    return io.open(path.removeprefix("file://").removeprefix("file:"), "rb")

@@ -1,0 +1,286 @@
+"""Runs epochs on Spark: one job with one stage per epoch, slots beside the executors."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidemark.api.graph import NodeKind, SourceSpec
+from tidemark.errors import ExecutionError, SlotLostError
+from tidemark.runtime.engine import EpochResult, EpochWork
+from tidemark.runtime.plan import JobPlan
+from tidemark.runtime.sinks.factory import wants_frame
+from tidemark.runtime.sinks.frames import frame_serializer
+from tidemark.runtime.sinks.task import row_tag
+from tidemark.runtime.slot_manager import SlotManager
+from tidemark.runtime.spark_task import (
+    EPOCH_PROPERTY,
+    REPORT_TAG,
+    ROW_SCHEMA,
+    EpochMessage,
+    TaskClosure,
+    task_function,
+)
+from tidemark.slot.deploy import Deployment
+from tidemark.slot.host import CutRequest
+from tidemark.slot.snapshots import SlotEvent
+from tidemark.slot.vertex import Vertex, dump_functions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SparkEngine"]
+
+_log = logging.getLogger(__name__)
+
+
+class SparkEngine:
+    """Engine of the Spark executor."""
+
+    def __init__(self, session: SparkSession, job_id: str, token: bytes, slots: SlotManager) -> None:
+        self._session = session
+        self._job_id = job_id
+        self._token = token
+        self._slots = slots
+        self._tag = f"tidemark-{job_id}"
+        self._plan: JobPlan | None = None
+        self._closure: TaskClosure | None = None
+        self._own: dict[int, DataFrame] = {}
+        self._columns: dict[int | None, Any] = {}
+        self._prepared = False
+        self._published: dict[str, tuple[int, int]] = {}
+        self._query_addresses: dict[int, str] = {}
+
+    @property
+    def slots(self) -> SlotManager:
+        """The slots, for tests, queries and demonstrations."""
+        return self._slots
+
+    @property
+    def on_event(self) -> Callable[[], None]:
+        """Called, from any thread, when a slot says something by itself."""
+        return self._slots.on_event
+
+    @on_event.setter
+    def on_event(self, callback: Callable[[], None]) -> None:
+        self._slots.on_event = callback
+
+    def published(self) -> tuple[dict[str, tuple[int, int]], dict[int, str]]:
+        """Queryable names with (max parallelism, parallelism), and the query address of each slot."""
+        return self._published, self._query_addresses
+
+    def start(self, plan: JobPlan, attempt: int) -> None:
+        """Prepare the task function and have every slot alive."""
+        if self._closure is None or plan is not self._plan:
+            self._plan = plan
+            self._closure = TaskClosure(
+                plan.with_vertices({}),
+                dump_functions([_for_tasks(vertex) for vertex in plan.vertices.values()]),
+                self._token,
+            )
+            self._own.clear()
+            self._columns.clear()
+        self._slots.ensure(plan.slots)
+
+    def deploy(self, deployments: list[Deployment]) -> None:
+        """Deploy to all slots at once."""
+        answers = self._slots.request_all("deploy", deployments, timeout=600.0)
+        for answer in answers.values():
+            if isinstance(answer, BaseException):
+                raise answer
+        self._published = {}
+        self._query_addresses = {}
+        for index, answer in answers.items():
+            self._published.update(answer["queryable"])
+            if answer["query_address"] is not None:
+                self._query_addresses[index] = answer["query_address"]
+
+    def run_epoch(self, work: EpochWork) -> EpochResult:
+        """Run the epoch as one Spark job.
+
+        Raises:
+            ExecutionError: A Spark task or worker died.
+        """
+        assert self._plan is not None
+        context = self._session.sparkContext
+        message = EpochMessage(work.directive, work.inputs, self._slots.addresses())
+        if not self._prepared:
+            context.addJobTag(self._tag)
+            self._prepared = True
+        context.setLocalProperty(EPOCH_PROPERTY, message.encode())
+        context.setLocalProperty("spark.job.description", f"{self._plan.job_name}: epoch {work.directive.epoch}")
+        try:
+            result = self._collect(self._frame(work))
+        except ExecutionError:
+            raise
+        except Exception as exc:
+            raise _spark_failure(exc, work.directive.epoch, self._job_id) from exc
+        if not result.reports:
+            # A DataFrame without partitions ran no task at all; time still has to move.
+            return self.run_epoch(EpochWork(work.directive))
+        return result
+
+    def _frame(self, work: EpochWork) -> DataFrame:
+        frames = []
+        if work.inputs or not work.dataframes:
+            frames.append(self._own_frame(max(1, len(work.inputs))))
+        for source, frame in work.dataframes.items():
+            frames.append(self._mapped(frame, source))
+        whole = frames[0]
+        for other in frames[1:]:
+            whole = whole.union(other)
+        return whole
+
+    def _own_frame(self, count: int) -> DataFrame:
+        frame = self._own.get(count)
+        if frame is None:
+            # The plan of a frame without shuffle can be run again and again; it reads the local property anew.
+            frame = self._own[count] = self._mapped(self._session.range(0, count, 1, count), None)
+        return frame
+
+    def _mapped(self, frame: DataFrame, source: int | None) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        assert self._closure is not None
+        column = self._columns.get(source)
+        if column is None:
+            from pyspark.sql.functions import col
+            from pyspark.sql.udf import UserDefinedFunction
+            from pyspark.util import PythonEvalType
+
+            # What DataFrame.mapInArrow does for every frame, done once; and without its need for pandas.
+            udf = UserDefinedFunction(
+                task_function(self._closure, source),
+                returnType=ROW_SCHEMA,
+                evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+            )
+            column = self._columns[source] = udf(*[col(f"`{name}`") for name in frame.columns])._jc
+        return DataFrame(frame._jdf.mapInArrow(column, False, None), frame.sparkSession)
+
+    def _collect(self, frame: DataFrame) -> EpochResult:
+        assert self._plan is not None
+        sinks = [v for v in self._plan.of_kind(NodeKind.SINK) if wants_frame(v.spec)]
+        result = EpochResult()
+        if not sinks:
+            _sort_rows(frame.toArrow(), result)
+            return result
+        cached = frame.persist()
+        result.release = lambda: cached.unpersist(blocking=False)  # type: ignore[assignment]
+        tags = [row_tag(vertex.id) for vertex in sinks]
+        _sort_rows(cached.filter(~cached.tag.isin(tags)).toArrow(), result)
+        counts = {row.tag for row in cached.filter(cached.tag.isin(tags)).select("tag").distinct().collect()}
+        for vertex in sinks:
+            if row_tag(vertex.id) in counts:
+                result.frames[vertex.id] = _decoded(cached, vertex)
+        return result
+
+    def cut(self, request: CutRequest) -> list[tuple[int, BaseException | int]]:
+        """Synchronous part on every slot."""
+        return list(self._slots.request_all("cut", request, timeout=600.0).items())
+
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """Tell every slot; raises what a user's listener raised."""
+        for answer in self._slots.request_all("complete", checkpoint_id).values():
+            if isinstance(answer, BaseException):
+                raise answer
+
+    def notify_aborted(self, checkpoint_id: int) -> None:
+        """Tell every slot."""
+        self._slots.request_all("aborted", checkpoint_id)
+
+    def source_status(self) -> dict[int, dict[int, dict[str, Any]]]:
+        """Statuses of all source functions.
+
+        Raises:
+            SlotLostError: A slot is gone.
+        """
+        statuses: dict[int, dict[int, dict[str, Any]]] = {}
+        for slot, answer in self._slots.request_all("sources").items():
+            if isinstance(answer, BaseException):
+                raise answer
+            for vertex, status in answer.items():
+                statuses.setdefault(vertex, {})[slot] = status
+        return statuses
+
+    def cancel_sources(self) -> None:
+        """Ask every source function to return."""
+        self._slots.request_all("cancel_sources")
+
+    def stats(self) -> list[dict[str, Any]]:
+        """Statistics of every slot that answers."""
+        answers = self._slots.request_all("stats", timeout=10.0)
+        return [answer for answer in answers.values() if isinstance(answer, dict)]
+
+    def events(self) -> list[SlotEvent]:
+        """What slots said since the last call."""
+        return self._slots.events()
+
+    def interrupt(self) -> None:
+        """Cancel the running Spark job, from another thread."""
+        try:
+            self._session.sparkContext.cancelJobsWithTag(self._tag)
+        except Exception as exc:
+            _log.debug("Cancelling the epoch's Spark job failed: %s", exc)
+
+    def stop(self) -> None:
+        """End every slot."""
+        try:
+            self._slots.stop()
+        except (SlotLostError, OSError) as exc:
+            _log.warning("Ending the slots was not clean: %s", exc)
+
+
+def _for_tasks(vertex: Vertex) -> Vertex:
+    """A vertex without what tasks never use: a source's DataFrame, a sink's driver-side objects."""
+    from dataclasses import replace
+
+    spec = vertex.spec
+    options = dict(spec.options)
+    if isinstance(spec, SourceSpec):
+        options.pop("dataframe", None)
+        options.pop("function", None)
+        return replace(vertex, spec=SourceSpec(spec.kind, spec.bounded, options, spec.strategy))
+    if vertex.kind is NodeKind.SINK and spec.kind in ("foreach_batch", "function"):
+        options.pop("function", None)
+        return replace(vertex, spec=type(spec)(spec.kind, spec.guarantee, options))
+    if vertex.placement.value == "slot" and vertex.kind is NodeKind.OPERATOR:
+        return replace(vertex, spec=type(spec)(spec.kind, None, spec.keyed, {}))
+    return vertex
+
+
+def _sort_rows(table: pa.Table, result: EpochResult) -> None:
+    tags = table.column(0).to_pylist()
+    payloads = table.column(1).to_pylist()
+    for tag, payload in zip(tags, payloads, strict=True):
+        if tag == REPORT_TAG:
+            result.reports.append(pickle.loads(payload))
+        else:
+            result.rows.setdefault(tag, []).append(payload)
+
+
+def _decoded(cached: DataFrame, vertex: Vertex) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    kind = frame_serializer(vertex).arrow_type()
+    schema = pa.schema(list(kind)) if pa.types.is_struct(kind) else pa.schema([("value", kind)])
+
+    def decode(batches: Any) -> Any:
+        for batch in batches:
+            for payload in batch.column("payload").to_pylist():
+                yield from pa.ipc.open_stream(payload)
+
+    return cached.filter(cached.tag == row_tag(vertex.id)).mapInArrow(decode, from_arrow_schema(schema))
+
+
+def _spark_failure(exc: Exception, epoch: int, job_id: str) -> ExecutionError:
+    text = str(exc)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = next(
+        (line for line in lines if "Error" in line or "Exception" in line or "exited" in line or "lost" in line),
+        lines[0] if lines else type(exc).__name__,
+    )
+    return ExecutionError(f"The Spark job of epoch {epoch} failed: {told[:500]}", job_id=job_id, epoch=epoch)

@@ -1,0 +1,117 @@
+"""`execution.target: spark` (the default): jobs run in the active Spark session, or in a local one we make."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from tidemark.api.executor import JobSettings
+from tidemark.api.graph import Graph
+from tidemark.api.job import JobClient
+from tidemark.clock import SystemClock
+from tidemark.config import Options
+from tidemark.ids import new_job_id
+from tidemark.runtime.execution import JobExecution, JobParts
+from tidemark.runtime.launch import launch_slots
+from tidemark.runtime.local_executor import split_source
+from tidemark.runtime.runner import JobHandle, JobRunner
+from tidemark.runtime.session import find_or_create_session
+from tidemark.runtime.sinks.driver import DriverSink
+from tidemark.runtime.sinks.factory import make_driver_sink
+from tidemark.runtime.slot_manager import SlotManager
+from tidemark.runtime.sources.driver import Source
+from tidemark.runtime.sources.spark_stream import SparkBatchSource, SparkStreamSource
+from tidemark.runtime.spark_engine import SparkEngine
+from tidemark.runtime.storage import backend_choice, storage_plan
+from tidemark.slot.vertex import Vertex
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkExecutor"]
+
+
+class SparkExecutor:
+    """Runs jobs on Spark."""
+
+    def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
+        """Start the job; slots are launched by its own thread."""
+        configuration = settings.configuration
+        session, _created = find_or_create_session(configuration.to_dict())
+        _ship_artifacts(session, settings)
+        job_id = new_job_id()
+        token = secrets.token_bytes(32)
+        host = _driver_host(session)
+        ports = _ports(configuration.get(Options.QUERYABLE_SERVER_PORTS))
+        slots = SlotManager(
+            job_id,
+            token,
+            host,
+            lambda wanted: _launch(session, wanted),
+            "127.0.0.1" if _is_local(session) else None,
+            ports,
+        )
+        try:
+            engine = SparkEngine(session, job_id, token, slots)
+            execution = JobExecution(
+                graph,
+                settings,
+                job_id,
+                engine,
+                lambda job: _parts(job, session),
+                SystemClock(),
+                storage_plan(settings),
+                backend_choice(settings),
+            )
+        except BaseException:
+            slots.stop()
+            raise
+        runner = JobRunner(execution)
+        engine.on_event = runner.wake.set
+        runner.start()
+        return JobHandle(runner)
+
+
+def _parts(execution: JobExecution, session: SparkSession) -> JobParts:
+    def make_source(vertex: Vertex) -> Source:
+        if vertex.spec.kind == "spark_stream":
+            return SparkStreamSource(vertex, session)
+        if vertex.spec.kind == "spark_batch":
+            return SparkBatchSource(vertex)
+        return split_source(vertex, execution)
+
+    def make_sink(vertex: Vertex) -> DriverSink:
+        return make_driver_sink(vertex, execution.job_id)
+
+    return JobParts(make_source, make_sink)
+
+
+def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
+    context = session.sparkContext
+    return context.parallelize(wanted, len(wanted)).mapPartitions(launch_slots).collect()
+
+
+def _is_local(session: SparkSession) -> bool:
+    return str(session.sparkContext.master).startswith("local")
+
+
+def _driver_host(session: SparkSession) -> str:
+    if _is_local(session):
+        return "127.0.0.1"
+    return str(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))
+
+
+def _ports(text: str) -> list[int]:
+    from tidemark.queryable.ports import parse_port_range
+
+    return parse_port_range(text)
+
+
+def _ship_artifacts(session: SparkSession, settings: JobSettings) -> None:
+    context = session.sparkContext
+    for path in settings.artifacts.files:
+        context.addPyFile(path)
+    for path, _target in settings.artifacts.archives:
+        context.addArchive(path)
+    for file in settings.artifacts.cached_files:
+        context.addFile(file.path)

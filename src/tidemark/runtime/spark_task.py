@@ -1,0 +1,214 @@
+"""The function Spark runs in every task of an epoch, and what a Python worker keeps between tasks.
+
+The plan travels in the function's closure, once; what changes from epoch to epoch (directive, splits, slot
+addresses) travels as a local property of the job. A worker keeps unpickled plans and connections to slots
+as a cache; nothing is lost when it dies.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import hashlib
+import os
+import pickle
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.runtime.engine import TaskInput
+from tidemark.runtime.pipeline import EpochDirective, Pipeline
+from tidemark.runtime.plan import JobPlan
+from tidemark.runtime.records import Records
+from tidemark.runtime.sinks.factory import make_task_sink
+from tidemark.runtime.slot_manager import SlotAddress
+from tidemark.runtime.task import run_split
+from tidemark.slot.failure import FailureInfo
+from tidemark.slot.vertex import load_functions
+from tidemark.state.serializers.registry import serializer_for
+from tidemark.wire import Connection, connect
+
+__all__ = ["EPOCH_PROPERTY", "REPORT_TAG", "ROW_SCHEMA", "EpochMessage", "task_function"]
+
+EPOCH_PROPERTY = "tidemark.epoch"
+REPORT_TAG = "report"
+ROW_SCHEMA = "tag string, payload binary"
+_ARROW_SCHEMA = pa.schema([("tag", pa.string()), ("payload", pa.binary())])
+
+_plans: dict[str, JobPlan] = {}
+_idle: dict[str, list[Connection]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class EpochMessage:
+    """What tasks of one epoch have to know."""
+
+    directive: EpochDirective
+    inputs: list[TaskInput]
+    slots: list[SlotAddress]
+
+    def encode(self) -> str:
+        """As a Spark local property."""
+        return base64.b85encode(pickle.dumps(self, 5)).decode()
+
+    @staticmethod
+    def decode(text: str) -> EpochMessage:
+        """From a Spark local property."""
+        return pickle.loads(base64.b85decode(text))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClosure:
+    """The job as tasks get it."""
+
+    plan: JobPlan
+    """Without user code: its vertices are in `functions`."""
+    functions: bytes
+    token: bytes
+
+    @property
+    def digest(self) -> str:
+        """Identifies the job's code in a worker's cache."""
+        return hashlib.sha256(self.functions).hexdigest() + self.plan.job_id
+
+
+def task_function(closure: TaskClosure, frame_source: int | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The `mapInArrow` function of our own splits (None) or of the DataFrame of a source."""
+
+    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # The daemon collects garbage after every task; what is frozen is not looked at.
+        gc.freeze()
+        yield from _run(closure, frame_source, batches)
+
+    return step
+
+
+def _run(
+    closure: TaskClosure, frame_source: int | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    message = EpochMessage.decode(context.getLocalProperty(EPOCH_PROPERTY) or "")
+    if frame_source is None:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                task = message.inputs[number] if message.inputs else None
+                yield from _one_task(closure, message, task, None, number == 0)
+        return
+    partition = context.partitionId()
+    task = TaskInput(frame_source, partition, None)
+    closer = partition == 0 and not message.inputs
+    yield from _one_task(closure, message, task, batches, closer)
+
+
+def _one_task(
+    closure: TaskClosure,
+    message: EpochMessage,
+    task: TaskInput | None,
+    batches: Iterator[pa.RecordBatch] | None,
+    closer: bool,
+) -> Iterator[pa.RecordBatch]:
+    links = _Links(message, closure.token)
+    pipeline: Pipeline | None = None
+    source, partition = (task.source, task.partition) if task is not None else (-1, 0)
+    try:
+        plan = _plan(closure)
+        pipeline = Pipeline(
+            plan,
+            message.directive,
+            source,
+            partition,
+            links.take,
+            links.give_back,
+            make_task_sink(plan, message.directive),
+        )
+        if batches is not None:
+            for rows in _run_frame(pipeline, source, partition, batches):
+                yield _rows(rows)
+        elif task is not None:
+            for row in run_split(pipeline, task):
+                yield _rows([row])
+        pipeline.finish(closer)
+        report = pipeline.report
+    except Exception as exc:
+        from tidemark.runtime.pipeline import TaskReport
+
+        report = pipeline.report if pipeline is not None else TaskReport(source, partition)
+        report.failure = FailureInfo.of(exc)
+        links.drop()
+        # Spark wants its input consumed; a task that leaves it makes the worker useless for the next one.
+        for _ in batches or ():
+            pass
+    rows = list(pipeline.rows()) if pipeline is not None and report.failure is None else []
+    yield _rows([*rows, (REPORT_TAG, pickle.dumps(report, 5))])
+
+
+def _run_frame(
+    pipeline: Pipeline, source: int, partition: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[list[tuple[str, bytes]]]:
+    vertex = pipeline.plan.vertices[source]
+    assert vertex.output_type is not None
+    serializer = serializer_for(vertex.output_type)
+    wanted = serializer.arrow_type()
+    subtask = partition % vertex.parallelism
+    for batch in batches:
+        column: pa.Array = batch.to_struct_array()
+        if column.type != wanted:
+            column = column.cast(wanted)
+        pipeline.push(source, Records(None, None, subtask, column, serializer))
+        rows = list(pipeline.rows())
+        if rows:
+            yield rows
+
+
+def _rows(rows: list[tuple[str, bytes]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([tag for tag, _ in rows], pa.string()), pa.array([data for _, data in rows], pa.binary())],
+        schema=_ARROW_SCHEMA,
+    )
+
+
+def _plan(closure: TaskClosure) -> JobPlan:
+    digest = closure.digest
+    plan = _plans.get(digest)
+    if plan is None:
+        _plans.clear()
+        vertices = {vertex.id: vertex for vertex in load_functions(closure.functions)}
+        plan = _plans[digest] = closure.plan.with_vertices(vertices)
+    return plan
+
+
+class _Links:
+    """Connections of one task, taken from the worker's pool and given back at its end."""
+
+    def __init__(self, message: EpochMessage, token: bytes) -> None:
+        self._slots = message.slots
+        self._token = token
+        self._taken: list[Connection] = []
+
+    def take(self, slot: int) -> Connection:
+        """A connection to a slot that nobody else uses."""
+        address = self._slots[slot]
+        path = address.unix.partition(":")[2]
+        here = address.machine == socket.gethostname() and os.path.exists(path)
+        chosen = address.unix if here else address.tcp
+        pool = _idle.get(chosen)
+        connection = pool.pop() if pool else connect(chosen, self._token)
+        self._taken.append(connection)
+        return connection
+
+    def give_back(self, slot: int, connection: Any) -> None:
+        """Keep a healthy connection for the next task of this worker."""
+        self._taken.remove(connection)
+        _idle.setdefault(connection.address, []).append(connection)
+
+    def drop(self) -> None:
+        """Close what is in an unknown state."""
+        for connection in self._taken:
+            connection.close()
+        self._taken.clear()

@@ -1,0 +1,89 @@
+"""Which storage and backend the settings of a job mean, for the driver and for its slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidemark.api.checkpoint_storage import (
+    CustomCheckpointStorage,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
+from tidemark.api.executor import JobSettings
+from tidemark.api.state_backends import CustomStateBackend, EmbeddedRocksDBStateBackend
+from tidemark.checkpoint.storage.base import Storage
+from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+from tidemark.checkpoint.storage.memory import MemoryStorage
+from tidemark.config import Options
+from tidemark.slot.deploy import BackendChoice, StorageChoice
+
+__all__ = ["StoragePlan", "backend_choice", "storage_plan"]
+
+_MEMORY_ROOT = "/memory"
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePlan:
+    """Where snapshots of a job go."""
+
+    driver: Storage
+    """Holds `_metadata` of checkpoints (and everything else of them, for file storage)."""
+    savepoints: Storage
+    root: str
+    choice: StorageChoice
+    queryable: bool = False
+
+    def for_directory(self, directory: str) -> Storage:
+        """Storage of a snapshot in that directory."""
+        if self.driver is not self.savepoints and directory.startswith(_MEMORY_ROOT + "/"):
+            return self.driver
+        return self.savepoints
+
+
+def storage_plan(settings: JobSettings) -> StoragePlan:
+    """What the checkpoint storage of `settings` means."""
+    files = FileSystemStorage()
+    storage = settings.checkpoint_storage
+    configuration = settings.configuration
+    queryable = bool(configuration.get(Options.QUERYABLE_STATE_ENABLE))
+    compression = settings.snapshot_compression
+    if isinstance(storage, FileSystemCheckpointStorage):
+        choice = StorageChoice(
+            inline_threshold=storage.get_min_file_size_threshold(),
+            compression=compression,
+            local_recovery=bool(configuration.get(Options.LOCAL_RECOVERY)),
+            local_directory=configuration.get(Options.LOCAL_RECOVERY_DIRS),
+        )
+        return StoragePlan(files, files, storage.get_checkpoint_path() or "", choice, queryable)
+    if isinstance(storage, CustomCheckpointStorage):
+        custom = storage.storage
+        choice = StorageChoice(inline_threshold=None, compression=compression)
+        return StoragePlan(custom, custom, storage.get_checkpoint_path() or "", choice, queryable)
+    memory = storage if isinstance(storage, JobManagerCheckpointStorage) else JobManagerCheckpointStorage()
+    choice = StorageChoice(
+        inline_threshold=None,
+        compression=compression,
+        max_state_size=memory.get_max_state_size(),
+        frame_size=int(configuration.get(Options.AKKA_FRAMESIZE)),
+    )
+    path = memory.get_checkpoint_path()
+    if path is not None:
+        return StoragePlan(files, files, path, choice, queryable)
+    return StoragePlan(MemoryStorage(), files, _MEMORY_ROOT, choice, queryable)
+
+
+def backend_choice(settings: JobSettings) -> BackendChoice:
+    """The keyed backend slots create."""
+    backend = settings.state_backend
+    asynchronous = backend.is_using_asynchronous_snapshots()
+    if isinstance(backend, CustomStateBackend):
+        return BackendChoice("custom", asynchronous, custom=backend, options=backend.store_options())
+    if isinstance(backend, EmbeddedRocksDBStateBackend):
+        return BackendChoice(
+            "rocksdb",
+            True,
+            backend.is_incremental_checkpoints_enabled(),
+            backend.store_options(),
+            directories=tuple(backend.get_db_storage_paths() or ()),
+        )
+    return BackendChoice("heap", asynchronous, options=backend.store_options())

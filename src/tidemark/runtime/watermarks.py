@@ -1,0 +1,170 @@
+"""Event time across the graph: which watermark every vertex has in the next epoch. Pure.
+
+A watermark moves one slot vertex per epoch: in epoch n a slot vertex has the minimum of what its inputs
+had reached at the end of epoch n-1, so whatever an upstream vertex emitted when it fired has already
+arrived when the watermark follows. Fused vertices pass watermarks on at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemark.api.graph import NodeKind, OperatorKind, OperatorSpec
+from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK
+from tidemark.runtime.pipeline import TaskReport
+from tidemark.runtime.plan import JobPlan
+from tidemark.slot.vertex import Placement, Vertex
+
+__all__ = ["WatermarkTracker"]
+
+
+@dataclass(slots=True)
+class _Generator:
+    """Watermark of one vertex that assigns timestamps, from what its partitions have seen."""
+
+    strategy: Any
+    newest: dict[int, int] = field(default_factory=dict)
+    active: dict[int, int] = field(default_factory=dict)
+    """Partition -> when it last had a record."""
+    watermark: int = MIN_WATERMARK
+    idle: bool = False
+
+    def observe(self, seen: dict[int, int | None], now: int) -> None:
+        for partition, newest in seen.items():
+            if newest is not None:
+                self.newest[partition] = max(newest, self.newest.get(partition, newest))
+                self.active[partition] = now
+        # Partitions that no longer exist hold nothing back; those without records keep their place.
+        self.newest = {p: value for p, value in self.newest.items() if p in seen}
+        self.update(now)
+
+    def update(self, now: int) -> None:
+        timeout = self.strategy.idle_timeout_ms
+        live = [
+            self.strategy.watermark_after(newest)
+            for partition, newest in self.newest.items()
+            if timeout is None or now - self.active.get(partition, now) < timeout
+        ]
+        marks = [mark for mark in live if mark is not None]
+        self.idle = timeout is not None and bool(self.active) and not live
+        if marks:
+            self.watermark = max(self.watermark, min(marks))
+
+
+class WatermarkTracker:
+    """Follows watermarks from the sources to the sinks, epoch by epoch."""
+
+    def __init__(self, plan: JobPlan) -> None:
+        self._plan = plan
+        self._generators = {
+            vertex.id: _Generator(strategy)
+            for vertex in plan.vertices.values()
+            if (strategy := _strategy_of(vertex)) is not None
+        }
+        self._sources: dict[int, tuple[int, bool]] = {
+            vertex.id: (MIN_WATERMARK, False) for vertex in plan.of_kind(NodeKind.SOURCE)
+        }
+        self._passed: dict[int, int] = {vertex.id: MIN_WATERMARK for vertex in plan.in_slots()}
+        self._heads = set(plan.feedback)
+
+    def observe(self, reports: Iterable[TaskReport], now: int) -> None:
+        """Take what the tasks of an epoch saw."""
+        seen: dict[int, dict[int, int | None]] = {}
+        for report in reports:
+            for vertex, newest in report.observed.items():
+                if vertex == report.source or self._plan.vertices[vertex].kind is not NodeKind.SOURCE:
+                    # Two sources may feed one assigner: their partitions are told apart by sign-free pairing.
+                    seen.setdefault(vertex, {})[report.source << 20 | report.partition] = newest
+        for vertex, partitions in seen.items():
+            self._generators[vertex].observe(partitions, now)
+
+    def tick(self, now: int) -> None:
+        """Let idle timeouts pass."""
+        for generator in self._generators.values():
+            generator.update(now)
+
+    def source(self, vertex: int, watermark: int | None = None, *, idle: bool = False, ended: bool = False) -> None:
+        """A source said how far it is (a source function's own watermark, or its end)."""
+        current, _ = self._sources[vertex]
+        if ended:
+            current = MAX_WATERMARK
+        elif watermark is not None:
+            current = max(current, watermark)
+        self._sources[vertex] = (current, idle and not ended)
+
+    def end_all(self) -> None:
+        """Every source is at its end (stop with drain)."""
+        for vertex in self._sources:
+            self.source(vertex, ended=True)
+
+    def directive(self) -> dict[int, int]:
+        """Watermark of every vertex in the epoch that starts now; vertices without one are left out."""
+        reached = self._reached()
+        return {
+            vertex.id: mark
+            for vertex in self._plan.vertices.values()
+            if (mark := self._input_of(vertex, reached)) > MIN_WATERMARK
+        }
+
+    def epoch_done(self, directive: dict[int, int]) -> None:
+        """The epoch with that directive is over: its watermarks have passed the slot vertices."""
+        for vertex in self._passed:
+            self._passed[vertex] = max(self._passed[vertex], directive.get(vertex, MIN_WATERMARK))
+
+    def travelling(self) -> bool:
+        """Whether some slot vertex has a newer watermark waiting at its input."""
+        reached = self._reached()
+        vertices = self._plan.vertices
+        return any(self._input_of(vertices[key], reached) > passed for key, passed in self._passed.items())
+
+    def finished(self) -> bool:
+        """Whether the end of all input has passed every vertex."""
+        return all(mark == MAX_WATERMARK for mark in self._passed.values()) and all(
+            mark == MAX_WATERMARK for mark, _idle in self._sources.values()
+        )
+
+    def lowest(self) -> int:
+        """Watermark of the slowest vertex, for progress displays."""
+        reached = self._reached()
+        return min((mark for mark in reached.values() if mark is not None), default=MIN_WATERMARK)
+
+    def _reached(self) -> dict[int, int | None]:
+        """Output watermark of each vertex at the end of the last epoch; None means idle."""
+        reached: dict[int, int | None] = {}
+        for vertex in self._plan.vertices.values():
+            reached[vertex.id] = self._output_of(vertex, reached)
+        return reached
+
+    def _output_of(self, vertex: Vertex, reached: dict[int, int | None]) -> int | None:
+        generator = self._generators.get(vertex.id)
+        if vertex.kind is NodeKind.SOURCE:
+            mark, idle = self._sources[vertex.id]
+            if mark == MAX_WATERMARK or generator is None:
+                return None if idle else mark
+            return None if generator.idle else generator.watermark
+        if vertex.placement is Placement.SLOT:
+            return self._passed[vertex.id]
+        incoming = self._input_of(vertex, reached)
+        if generator is None or incoming == MAX_WATERMARK:
+            return incoming
+        return None if generator.idle else generator.watermark
+
+    def _input_of(self, vertex: Vertex, reached: dict[int, int | None]) -> int:
+        marks = [mark for edge in vertex.inputs if (mark := reached.get(edge.source)) is not None]
+        if vertex.placement is Placement.SLOT and vertex.kind is not NodeKind.SOURCE:
+            return max(min(marks), self._passed[vertex.id]) if marks else self._passed[vertex.id]
+        if vertex.kind is NodeKind.SOURCE:
+            mark, _idle = self._sources[vertex.id]
+            return mark
+        return min(marks) if marks else MIN_WATERMARK
+
+
+def _strategy_of(vertex: Vertex) -> Any:
+    if vertex.kind is NodeKind.SOURCE:
+        return vertex.spec.strategy
+    spec = vertex.spec
+    if isinstance(spec, OperatorSpec) and spec.kind is OperatorKind.TIMESTAMPS:
+        return spec.options["strategy"]
+    return None

@@ -1,0 +1,1 @@
+"""The process that hosts operators: framing, deployment, snapshots, lease; knows no Spark."""

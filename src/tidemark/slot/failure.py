@@ -1,0 +1,86 @@
+"""How a failure of user code travels: from a slot to the task, from the task to the driver."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+
+import cloudpickle
+
+from tidemark.errors import ExecutionError
+
+__all__ = ["FailureInfo", "OperatorFailed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureInfo:
+    """What went wrong, where, in a form that survives any boundary."""
+
+    summary: str
+    """`ValueError: text` of the original exception."""
+    trace: str
+    """The traceback of the original exception, ours left out."""
+    operator: str | None = None
+    uid: str | None = None
+    slot: int | None = None
+    cause: bytes = b""
+    """The pickled exception, empty if it cannot be pickled."""
+
+    @classmethod
+    def of(
+        cls, exc: BaseException, operator: str | None = None, uid: str | None = None, slot: int | None = None
+    ) -> FailureInfo:
+        """Describe an exception where it was caught; an `OperatorFailed` keeps its own description."""
+        if isinstance(exc, OperatorFailed):
+            return exc.info
+        try:
+            cause = cloudpickle.dumps(exc)
+            pickle.loads(cause)
+        except Exception:
+            cause = b""
+        return cls(f"{type(exc).__name__}: {exc}", _user_trace(exc), operator, uid, slot, cause)
+
+    def exception(self) -> BaseException:
+        """The original exception, or a stand-in that quotes it."""
+        if self.cause:
+            try:
+                restored = pickle.loads(self.cause)
+            except Exception:
+                restored = None
+            if isinstance(restored, BaseException):
+                return restored
+        return RuntimeError(self.summary)
+
+    def error(self, epoch: int | None = None, job_id: str | None = None) -> BaseException:
+        """The error the driver raises: says where it happened, quotes and chains the cause."""
+        cause = self.exception()
+        if isinstance(cause, ExecutionError):
+            return cause
+        where = f"Operator '{self.operator}' (uid {self.uid})" if self.operator else "The job"
+        place = "" if self.slot is None else f" on slot {self.slot}"
+        when = "" if epoch is None else f" in epoch {epoch}"
+        error = ExecutionError(
+            f"{where} failed{when}{place}: {self.summary}\n{self.trace}",
+            job_id=job_id,
+            operator_uid=self.uid,
+            epoch=epoch,
+            slot=self.slot,
+        )
+        error.__cause__ = cause
+        return error
+
+
+class OperatorFailed(Exception):
+    """Raised between our own layers when an operator failed; carries the `FailureInfo`."""
+
+    def __init__(self, info: FailureInfo) -> None:
+        super().__init__(info.summary)
+        self.info = info
+
+
+def _user_trace(exc: BaseException) -> str:
+    frames = traceback.extract_tb(exc.__traceback__)
+    users = [frame for frame in frames if "/tidemark/" not in frame.filename.replace("\\", "/")]
+    lines = traceback.format_list(users or frames[-3:])
+    return "".join(["Traceback (most recent call last):\n", *lines, *traceback.format_exception_only(exc)])

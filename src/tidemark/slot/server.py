@@ -1,0 +1,216 @@
+"""A slot process: a host with sockets around it, alive only as long as its driver is.
+
+Threads: one reads control frames (and so always notices that the driver is gone), one carries requests
+out, one per data connection, one writes snapshots. The lease: no control frame for `LEASE_S`, or the
+control connection closed, and the process ends itself, whatever it is doing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import queue
+import shutil
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+from tidemark.clock import SystemClock
+from tidemark.slot.control import serve_requests
+from tidemark.slot.deploy import Deployment
+from tidemark.slot.host import CutRequest, SlotHost
+from tidemark.slot.snapshots import write_snapshot
+from tidemark.wire import AuthenticationError, Connection, WireClosed, accept, connect, listen
+
+__all__ = ["LEASE_S", "SlotServer"]
+
+_log = logging.getLogger(__name__)
+
+LEASE_S = 30.0
+
+
+class SlotServer:
+    """Hosts one slot of one job until the driver lets go of it."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        """Bind the data sockets.
+
+        Args:
+            settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
+                (host), `query_ports`.
+        """
+        self._settings = settings
+        self._token = bytes.fromhex(settings["token"])
+        self._scratch = Path(settings["scratch"])
+        self._host = SlotHost(SystemClock(), FileSystemStorage(), self._scratch / "state")
+        self._host.on_ready = lambda: self._event("ready", None)
+        self._unix, self._unix_address = listen(f"unix:{self._scratch}/slot.sock")
+        self._tcp, self._tcp_address = listen(f"tcp:{settings['bind']}:0")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        self._requests: queue.Queue[tuple[Any, Any]] = queue.Queue()
+        self._send_lock = threading.Lock()
+        self._control: Connection | None = None
+        self._heard = time.monotonic()
+        self._query_server: Any = None
+        self._handlers = {
+            "deploy": self._deploy,
+            "reset": lambda _: self._host.reset(),
+            "cut": self._cut,
+            "complete": self._host.notify_complete,
+            "aborted": self._host.notify_aborted,
+            "sources": lambda _: self._host.source_status(),
+            "cancel_sources": lambda _: self._host.cancel_sources(),
+            "stats": lambda _: self._host.stats(),
+            "log": self._log_tail,
+            "ping": lambda _: None,
+            "stop": self._stop,
+        }
+
+    def run(self) -> None:
+        """Register with the driver and serve until it goes away. Never returns."""
+        for listener in (self._unix, self._tcp):
+            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        control = self._control = connect(self._settings["driver"], self._token)
+        control.send(
+            [
+                "register",
+                {
+                    "slot": self._settings["slot"],
+                    "pid": os.getpid(),
+                    "unix": self._unix_address,
+                    "tcp": self._tcp_address,
+                    "machine": socket.gethostname(),
+                    "log": str(self._scratch / "slot.log"),
+                },
+            ]
+        )
+        threading.Thread(target=self._work, name="control-work", daemon=True).start()
+        threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
+        try:
+            while True:
+                header, body = control.receive()
+                self._heard = time.monotonic()
+                self._requests.put((header, body))
+        except WireClosed:
+            self._exit("the driver is gone")
+
+    def _work(self) -> None:
+        assert self._control is not None
+        while True:
+            header, body = self._requests.get()
+            try:
+                serve_requests(self._control, self._send_lock, self._handlers, header, body)
+            except WireClosed:
+                self._exit("the driver is gone")
+
+    def _watch_lease(self) -> None:
+        while True:
+            time.sleep(LEASE_S / 10)
+            if time.monotonic() - self._heard > LEASE_S:
+                self._exit(f"no word from the driver for {LEASE_S:.0f} s")
+
+    def _exit(self, why: str) -> None:
+        _log.info("Slot %s ends: %s", self._settings["slot"], why)
+        logging.shutdown()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        os._exit(0)
+
+    def _stop(self, _payload: Any) -> None:
+        """Close operators, answer, then end."""
+        self._host.reset()
+        threading.Timer(0.05, lambda: self._exit("stopped by the driver")).start()
+
+    def _deploy(self, deployment: Deployment) -> dict[str, Any]:
+        self._host.deploy(deployment)
+        if deployment.queryable and self._query_server is None:
+            from tidemark.queryable.server import QueryableStateServer
+
+            self._query_server = QueryableStateServer(
+                self._host,
+                list(self._settings["query_ports"]),
+                self._token,
+                bind=self._settings["bind"],
+                attempt=self._host.current_attempt,
+            )
+        return {
+            "query_address": None if self._query_server is None else self._query_server.address,
+            "queryable": self._host.published(),
+        }
+
+    def _cut(self, request: CutRequest) -> int:
+        took = self._host.cut(request)
+        if request.synchronous:
+            self._write(request)
+        else:
+            self._writer.submit(self._write, request)
+        return took
+
+    def _write(self, request: CutRequest) -> None:
+        event = write_snapshot(self._settings["slot"], self._host, request)
+        self._event(event.kind, event.payload)
+
+    def _event(self, kind: str, payload: Any) -> None:
+        control = self._control
+        if control is None:
+            return
+        try:
+            with self._send_lock:
+                control.send(["event", kind], pickle.dumps(payload))
+        except WireClosed:
+            self._exit("the driver is gone")
+
+    def _log_tail(self, size: int) -> str:
+        path = self._scratch / "slot.log"
+        data = path.read_bytes() if path.exists() else b""
+        return data[-size:].decode(errors="replace")
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                raw, _peer = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve_data, args=(raw,), daemon=True).start()
+
+    def _serve_data(self, raw: socket.socket) -> None:
+        try:
+            connection = accept(raw, self._token)
+        except (AuthenticationError, WireClosed, TimeoutError) as exc:
+            _log.warning("A connection was refused: %s", exc)
+            return
+        handle = self._host.handle
+        try:
+            while True:
+                header, body = connection.receive()
+                answer, data = handle(header, body)
+                connection.send(answer, data)
+        except WireClosed:
+            connection.close()
+
+
+def main() -> None:
+    """Entry point of the process: settings come as one JSON line on standard input."""
+    import gc
+    import json
+
+    settings = json.loads(sys.stdin.readline())
+    sys.path[:] = settings["sys_path"]
+    logging.basicConfig(
+        level=settings.get("log_level", "INFO"), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # Queries and heartbeats need the interpreter between chunks; the default of 5 ms is too coarse for them.
+    sys.setswitchinterval(0.001)
+    # State is long-lived: young collections that find nothing would only cost time.
+    gc.set_threshold(100_000, 50, 100)
+    gc.freeze()
+    SlotServer(settings).run()
+
+
+if __name__ == "__main__":
+    main()
