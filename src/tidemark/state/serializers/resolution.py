@@ -61,7 +61,7 @@ class Resolution(TypeSerializerSchemaCompatibility):
         Args:
             state_name: Name of the state, for the message.
             operator_uid: The operator it belongs to.
-            role: What was resolved: the state itself, its map keys, the keys of the stream.
+            role: What was resolved, in the singular: "state", "map key", "key".
 
         Raises:
             StateMigrationException: The stored values cannot be used with the new serializer.
