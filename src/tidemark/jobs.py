@@ -1,0 +1,145 @@
+"""Which jobs run on this machine for this user: one small file per job in the registry directory.
+
+The directory is `$TIDEMARK_HOME`, by default `~/.tidemark`. A driver writes `<job id>.json` when its job
+starts and removes it when the job ends; the command line and query clients read it. Files hold the job's
+token, so only their owner may read them. A file whose driver is gone counts as absent and is removed by
+whoever notices.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from tidemark.errors import JobNotFoundError
+
+__all__ = [
+    "TOKEN_VARIABLE",
+    "JobRecord",
+    "find_job",
+    "list_jobs",
+    "registry_directory",
+    "remove_record",
+    "token_bytes",
+    "write_record",
+]
+
+TOKEN_VARIABLE = "TIDEMARK_TOKEN"
+"""Environment variable with the token of the job to talk to, as text (see `token_bytes`)."""
+_HOME_VARIABLE = "TIDEMARK_HOME"
+_CLOCK_SLACK_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """Where a running job can be reached, and with which token."""
+
+    job_id: str
+    name: str
+    pid: int
+    """The driver's process."""
+    control_address: str
+    """Address of the driver's control server in the form of `tidemark.wire`; empty if there is none."""
+    token: str
+    """The job's token as text; `token_bytes` gives what goes on the wire."""
+    query_port: int | None
+    """Port of the queryable-state proxy; None if queries are off."""
+    start_time: int
+    """Milliseconds since the epoch."""
+
+
+def token_bytes(text: str) -> bytes:
+    """The token behind its text: hexadecimal digits in pairs, or else the text itself."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return text.encode()
+
+
+def registry_directory() -> Path:
+    """Directory of the records; it may not exist yet."""
+    home = os.environ.get(_HOME_VARIABLE)
+    return Path(home) if home else Path.home() / ".tidemark"
+
+
+def write_record(record: JobRecord) -> Path:
+    """Publish a job, replacing an older record of the same id; returns the file."""
+    directory = registry_directory()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # mkstemp creates the file for its owner only, and a reader sees the old record or the new one.
+    handle, temporary = tempfile.mkstemp(prefix=".", dir=directory)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(asdict(record), file)
+    path = directory / f"{record.job_id}.json"
+    os.replace(temporary, path)
+    return path
+
+
+def remove_record(job_id: str) -> None:
+    """Withdraw a job; nothing happens if it is not there."""
+    (registry_directory() / f"{job_id}.json").unlink(missing_ok=True)
+
+
+def list_jobs() -> list[JobRecord]:
+    """Records of all running jobs, oldest first."""
+    directory = registry_directory()
+    records = []
+    for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
+        record = _read(path)
+        if record is None:
+            continue
+        if _is_alive(record):
+            records.append(record)
+        else:
+            path.unlink(missing_ok=True)
+    return sorted(records, key=lambda record: (record.start_time, record.job_id))
+
+
+def find_job(prefix_or_id: str) -> JobRecord:
+    """The running job with that id, or the only one whose id starts like that.
+
+    Raises:
+        JobNotFoundError: There is none, or several.
+    """
+    records = list_jobs()
+    found = [record for record in records if record.job_id == prefix_or_id]
+    found = found or [record for record in records if prefix_or_id and record.job_id.startswith(prefix_or_id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids = ", ".join([record.job_id for record in found])
+        raise JobNotFoundError(
+            f"'{prefix_or_id}' is the start of several job ids ({ids}). Give more characters.",
+            job_id=prefix_or_id,
+        )
+    raise JobNotFoundError(
+        f"No job '{prefix_or_id}' runs on this machine for this user (registry: {registry_directory()}). "
+        "'tidemark list' shows the running ones.",
+        job_id=prefix_or_id,
+    )
+
+
+def _read(path: Path) -> JobRecord | None:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return JobRecord(**{field.name: raw[field.name] for field in fields(JobRecord)})
+    except (OSError, ValueError, KeyError, TypeError):
+        # Gone since the listing, or not ours.
+        return None
+
+
+def _is_alive(record: JobRecord) -> bool:
+    import psutil
+
+    try:
+        process = psutil.Process(record.pid)
+        # A process that began after the job did is another one that got the same number.
+        began = process.create_time() * 1000
+        return bool(began <= record.start_time + _CLOCK_SLACK_MS and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
