@@ -57,15 +57,15 @@ class Job(RuleBasedStateMachine):
 
     @initialize(
         slots=st.integers(1, 3),
-        pause=st.sampled_from([0, 30]),
-        concurrent=st.integers(1, 3),
-        retained=st.integers(1, 3),
-        tolerable=st.integers(0, 3),
+        pause=st.sampled_from([0, 0, 30]),
+        concurrent=st.sampled_from([1, 3, 3]),
+        retained=st.sampled_from([1, 1, 2]),
+        tolerable=st.sampled_from([0, 2, 99, 99]),
         retention=st.sampled_from(list(ExternalizedCheckpointRetention)),
     )
     def begin(self, slots, pause, concurrent, retained, tolerable, retention) -> None:
         self.slots = frozenset(range(slots))
-        self.settings = CoordinatorSettings(50, 200, pause, concurrent, tolerable, retained, retention)
+        self.settings = CoordinatorSettings(50, 1000, pause, concurrent, tolerable, retained, retention)
         self.coordinator = CheckpointCoordinator(self.settings)
         self.tell(Started(self.slots))
 
@@ -133,15 +133,16 @@ class Job(RuleBasedStateMachine):
         self.last_end = None
         self.tell(Started(self.slots))
 
-    @rule(ms=st.integers(0, 120))
+    @rule(ms=st.integers(0, 400))
     def time_passes(self, ms: int) -> None:
         self.now += ms
         self.tell(Tick())
 
-    @rule(ms=st.integers(0, 80))
-    def an_epoch_ends(self, ms: int) -> None:
-        self.now += ms
-        self.tell(BarrierReached())
+    @rule(lengths=st.lists(st.sampled_from([1, 50, 60]), min_size=1, max_size=4))
+    def epochs_end(self, lengths: list[int]) -> None:
+        for ms in lengths:
+            self.now += ms
+            self.tell(BarrierReached())
 
     @rule()
     def a_savepoint_is_wanted(self) -> None:
@@ -151,17 +152,30 @@ class Job(RuleBasedStateMachine):
     @precondition(lambda self: self.ids)
     @rule(data=st.data())
     def a_slot_acknowledges(self, data) -> None:
-        """Also one of an attempt long over; incremental, with files of the base and new ones."""
+        """Also one of an attempt long over."""
         n = data.draw(st.sampled_from(self.ids))
         slot = data.draw(st.sampled_from(sorted(self.slots)))
-        base = self.triggered[n].base
+        self.acknowledge(data, n, slot)
+
+    @precondition(lambda self: self.ids and self.coordinator.pending())
+    @rule(data=st.data())
+    def all_goes_well(self, data) -> None:
+        n = data.draw(st.sampled_from(self.coordinator.pending()))
+        for slot in self.slots:
+            self.acknowledge(data, n, slot)
+        self.writing.discard(n)
+        self.tell(MetadataWritten(n, f"chk-{n}"))
+
+    def acknowledge(self, data, n: int, slot: int) -> None:
+        """A slot writes incrementally: it refers to files of the base and to new ones."""
         if slot in self.acked[n]:
             return
+        base = self.triggered[n].base
         names: set[str] = set()
         if self.triggered[n].savepoint is None:
             if base is not None and n in self.coordinator.pending():
                 reusable = sorted(f for f in self.references[base] if f.startswith(f"{slot}-"))
-                names |= set(data.draw(st.lists(st.sampled_from(reusable)))) if reusable else set()
+                names |= {name for name in reusable if data.draw(st.booleans())}
                 assert names <= self.on_disk
             for _ in range(data.draw(st.integers(0, 2))):
                 self.files += 1
@@ -192,6 +206,7 @@ class Job(RuleBasedStateMachine):
         if n not in self.writing:
             self.tell(MetadataWritten(n, f"chk-{n}"))
 
+    @precondition(lambda self: self.now % 5 == 0)
     @rule()
     def the_attempt_fails(self) -> None:
         self.restart()
