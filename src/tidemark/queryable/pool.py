@@ -50,9 +50,12 @@ class Call:
         except msgspec.MsgspecError as exc:
             self.abandon()
             raise wire.WireClosed(f"{self._address} sent no answer of ours: {exc}") from exc
-        except BaseException:
+        except TimeoutError:
             self.abandon()
             raise
+        except OSError as exc:
+            self.abandon()
+            raise wire.WireClosed(str(exc)) from exc
         self._pool.give_back(self._address, self._connection)
         return response, body
 
@@ -84,10 +87,10 @@ class ConnectionPool:
         try:
             connection.set_timeout(timeout)
             connection.send(request, body)
-        except BaseException:
+        except OSError as exc:
             self.discard(connection)
             self.forget(address)
-            raise
+            raise wire.WireClosed(str(exc)) from exc
         return Call(self, address, connection, timeout)
 
     def give_back(self, address: str, connection: wire.Connection) -> None:
