@@ -1,8 +1,8 @@
 """The RocksDB backend: keyed state as bytes in a local store, behind the `KeyedStateBackend` contract.
 
-This module keeps the books (which state has which number, what was restored, what was registered) and
-delegates the rest: tables and their cache (`tables`), row keys (`keys`), snapshots (`snapshot`), filling
-the store (`restore`), removing expired state (`cleanup`), the store itself (`store`).
+This module joins the parts: which states there are (`books`), tables and their cache (`tables`), row keys
+(`keys`), snapshots (`snapshot`), filling the store (`restore`), reading from outside (`reading`), removing
+expired state (`cleanup`), the store itself (`store`).
 """
 
 from __future__ import annotations
@@ -10,59 +10,35 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from tidemark.backends.registration import (
-    RegisteredStates,
-    StateSpec,
-    create_handle,
-    resolve_restored,
-    spec_of,
-)
+from tidemark.backends.registration import StateSpec, create_handle, resolve_restored, spec_of
+from tidemark.backends.rocksdb.books import StateBooks
 from tidemark.backends.rocksdb.cleanup import CompactionCleanup, ExpiringState
-from tidemark.backends.rocksdb.columns import CarriedSerializer
 from tidemark.backends.rocksdb.handles import RocksTtlValueState, RocksValueState
-from tidemark.backends.rocksdb.keys import (
-    KeyCodec,
-    decode_namespace,
-    decode_segment,
-    encode_namespace,
-    key_group_prefix,
-    state_prefix,
-)
+from tidemark.backends.rocksdb.keys import KeyCodec, key_group_prefix
 from tidemark.backends.rocksdb.options import RocksDBOptions
+from tidemark.backends.rocksdb.reading import OutsideReader
 from tidemark.backends.rocksdb.restore import (
     RowWriter,
     column_types,
     copy_rows,
     link_files,
     must_rewrite,
-    restored_serializers,
     rewrite_values,
     table_rows,
 )
 from tidemark.backends.rocksdb.scope import BatchScope, RowTable
-from tidemark.backends.rocksdb.snapshot import (
-    KIND,
-    FileNames,
-    NativeExtra,
-    RocksCut,
-    RowStateTable,
-    stamp_of,
-)
-from tidemark.backends.rocksdb.store import RocksStore, Row, after
-from tidemark.backends.rocksdb.tables import ListRows, MapRows, ValueRows
-from tidemark.backends.table import ABSENT
-from tidemark.backends.ttl import TtlRule
+from tidemark.backends.rocksdb.snapshot import KIND, FileNames, NativeExtra, RocksCut, RowStateTable
+from tidemark.backends.rocksdb.store import RocksStore
+from tidemark.backends.rocksdb.tables import table_for
+from tidemark.backends.rocksdb.value_rows import ValueRows
 from tidemark.errors import BackendError
 from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
-from tidemark.state.canonical import StateSerializers, tokens_to_keys
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
@@ -79,27 +55,6 @@ _METRICS = (
     "num-running-compactions",
     "num-running-flushes",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Restored:
-    """A state as a snapshot brought it, and the serializers its rows are written with."""
-
-    meta: StateMeta
-    serializers: StateSerializers
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What reading a state from outside needs to know, registered or merely restored."""
-
-    number: int
-    kind: StateKind
-    namespace: NamespaceKind
-    ttl: bool
-    table: RowTable
-    dead_before: int | None
-    """Units last accessed then or earlier are invisible."""
 
 
 class RocksDBKeyedStateBackend(KeyedStateBackend):
@@ -127,10 +82,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._directory = base / f"rocksdb-{self._id}"
         self._names = FileNames(self._id)
         self._codec = KeyCodec(parameters.key_serializer, parameters.max_parallelism)
-        self._numbers: dict[str, int] = {}
-        self._states = RegisteredStates()
-        self._restored: dict[str, _Restored] = {}
-        self._tables: dict[str, RowTable] = {}
+        self._books = StateBooks()
         self._cuts = 0
         self._closed = False
         self._open(RocksStore(self._directory / "db", self.options))
@@ -139,17 +91,18 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._store = store
         self._scope = BatchScope(store, self._codec)
         self._cleanup = CompactionCleanup(store, self.parameters.clock, self.parameters.key_groups)
+        self._reader = OutsideReader(self._books, self._scope, self.parameters)
 
     # -- registration
 
     def state(self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID) -> State:
         """Register the state, or find it again, and return its handle; migrates restored rows first."""
-        handle = self._states.find(descriptor, namespace)
+        handle = self._books.registered.find(descriptor, namespace)
         if handle is not None:
             return handle
         spec = spec_of(descriptor, self.parameters.key_serializer, namespace)
-        restored = self._restored.get(spec.name)
-        number = self._number(spec.name)
+        restored = self._books.restored.get(spec.name)
+        number = self._books.number(spec.name)
         if restored is not None:
             resolution = resolve_restored(restored.meta, spec)
             spec = resolution.spec
@@ -163,12 +116,12 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                     resolution,
                     self._codec,
                 )
-        table = self._new_table(number, spec.kind, spec.serializers, spec.ttl is not None, namespace)
-        self._tables[spec.name] = table
+        table = table_for(spec.kind, self._scope, number, spec.serializers, spec.ttl is not None, namespace)
+        self._books.tables[spec.name] = table
         self._scope.tables.append(table)
         self._watch(spec, table)
         handle = self._handle(spec, table)
-        self._states.add(spec, handle)
+        self._books.registered.add(spec, handle)
         return handle
 
     def _handle(self, spec: StateSpec, table: RowTable) -> State:
@@ -177,26 +130,6 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             shortcut = RocksValueState if spec.ttl is None else RocksTtlValueState
             return shortcut(spec, self.context, table)
         return create_handle(spec, self.context, table)
-
-    def _number(self, name: str) -> int:
-        return self._numbers.setdefault(name, len(self._numbers))
-
-    def _new_table(
-        self,
-        number: int,
-        kind: StateKind,
-        serializers: StateSerializers,
-        ttl: bool,
-        namespace: NamespaceKind,
-    ) -> RowTable:
-        namespaced = namespace is not NamespaceKind.VOID
-        assert serializers.value is not None
-        if kind is StateKind.LIST:
-            return ListRows(self._scope, number, serializers.value, ttl, namespaced)
-        if kind is StateKind.MAP:
-            assert serializers.map_key is not None
-            return MapRows(self._scope, number, serializers.value, ttl, namespaced, serializers.map_key)
-        return ValueRows(self._scope, number, serializers.value, ttl, namespaced)
 
     def _watch(self, spec: StateSpec, table: RowTable) -> None:
         if spec.ttl is None or not self.options.ttl_compaction_filter_enabled:
@@ -252,124 +185,21 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:
         """Tokens of keys that hold a visible value in that state and namespace, `limit` at most."""
-        known = self._look_up(state_name)
-        space = encode_namespace(namespace) if known.namespace is not NamespaceKind.VOID else b""
-        found: dict[bytes, None] = {}
-        for row in self._visible_rows(known):
-            if limit is not None and len(found) >= limit:
-                break
-            key, at = self._codec.split(row)
-            if row.startswith(space, at):
-                found[key] = None
-        token = self._codec.token
-        return [token(key) for key in found]
+        return self._reader.keys(state_name, namespace, limit)
 
     def namespaces(self, state_name: str, token: KeyToken) -> list[Namespace]:
         """Namespaces in which `token` holds a visible value."""
-        known = self._look_up(state_name)
-        group, key = self._codec.place(token)
-        prefix = group + known.number.to_bytes(2, "big") + key
-        rows = self._living(known, self._store.prefixed(prefix))
-        return list(dict.fromkeys([decode_namespace(known.namespace, row, len(prefix)) for row in rows]))
+        return self._reader.namespaces(state_name, token)
 
     def num_entries(self, state_name: str | None = None) -> int:
         """Physical entries, expired ones included; counts them one by one."""
-        self._scope.write_back()
-        return sum(self._count(name) for name in ([state_name] if state_name else list(self._numbers)))
-
-    def _count(self, name: str) -> int:
-        if name not in self._numbers:
-            return 0
-        known = self._look_up(name)
-        rows = self._rows(known.number)
-        if known.kind is StateKind.LIST:
-            return sum(1 for _ in groupby(rows, key=lambda row: row[0][:-8]))
-        return sum(1 for _ in rows)
+        return self._reader.num_entries(state_name)
 
     def query(
         self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False
     ) -> tuple[bool, Any]:
         """Read for an outside client: `(found, value)`."""
-        known = self._look_up(state_name)
-        at = token if known.namespace is NamespaceKind.VOID else (token, namespace)
-        table, dead_before = known.table, known.dead_before
-        if isinstance(table, ListRows):
-            units = table.peek(at)
-            if known.ttl:
-                visible = dead_before is None or any(stamp > dead_before for _, stamp in units)
-                units = [value for value, _ in units] if visible else []
-            return bool(units), units or None
-        if isinstance(table, MapRows):
-            entries = table.peek(at)
-            if known.ttl:
-                visible = dead_before is None or any(stamp > dead_before for _, stamp in entries.values())
-                entries = {key: value for key, (value, _) in entries.items()} if visible else {}
-            return bool(entries), self._with_map_keys(state_name, entries) or None
-        assert isinstance(table, ValueRows)
-        unit = table.peek(at)
-        if unit is not ABSENT and known.ttl:
-            unit = ABSENT if dead_before is not None and unit[1] <= dead_before else unit[0]
-        if unit is ABSENT:
-            return False, None
-        return True, unit if accumulator else self._result(state_name, unit)
-
-    def _with_map_keys(self, name: str, entries: dict[Any, Any]) -> dict[Any, Any]:
-        serializer = self._serializers(name).map_key
-        assert serializer is not None
-        return dict(zip(tokens_to_keys(list(entries), serializer), entries.values(), strict=True))
-
-    def _result(self, name: str, unit: Any) -> Any:
-        if name in self._states:
-            descriptor = self._states.spec(name).descriptor
-            if descriptor.kind is StateKind.AGGREGATING:
-                return descriptor.agg_function.get_result(unit)  # type: ignore[attr-defined]
-        return unit
-
-    def _look_up(self, name: str) -> _Known:
-        if name not in self._states and name in self._restored:
-            meta, serializers = self._restored[name].meta, self._restored[name].serializers
-            number = self._numbers[name]
-            table = self._new_table(number, meta.kind, serializers, meta.ttl, meta.namespace)
-            return _Known(number, meta.kind, meta.namespace, meta.ttl, table, None)
-        spec = self._states.spec(name)
-        dead_before = None
-        if spec.ttl is not None and not TtlRule(spec.ttl).return_expired:
-            dead_before = self.parameters.clock.now() - spec.ttl.ttl_ms
-        return _Known(
-            self._numbers[name],
-            spec.kind,
-            spec.namespace,
-            spec.ttl is not None,
-            self._tables[name],
-            dead_before,
-        )
-
-    def _serializers(self, name: str) -> StateSerializers:
-        return (
-            self._states.spec(name).serializers if name in self._states else self._restored[name].serializers
-        )
-
-    def _rows(self, number: int) -> Iterator[Row]:
-        first, last = self.parameters.key_groups
-        for group in range(first, last + 1):
-            prefix = state_prefix(group, number)
-            yield from self._store.scan(prefix, after(prefix))
-
-    def _visible_rows(self, known: _Known) -> Iterator[bytes]:
-        self._scope.write_back()
-        return self._living(known, self._rows(known.number))
-
-    @staticmethod
-    def _living(known: _Known, rows: Iterable[Row]) -> Iterator[bytes]:
-        dead_before = known.dead_before
-        for row, raw in rows:
-            if dead_before is None:
-                yield row
-            elif known.kind is StateKind.LIST:
-                if any(stamp_of(unit) > dead_before for unit in decode_segment(raw)):
-                    yield row
-            elif stamp_of(raw) > dead_before:
-                yield row
+        return self._reader.query(state_name, token, namespace, accumulator)
 
     # -- snapshots
 
@@ -379,13 +209,17 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         return self._native_cut() if incremental else self._canonical_cut()
 
     def _native_cut(self) -> RocksCut:
-        metas = [self._meta(name) for name in self._numbers]
+        metas = [self._books.meta(name) for name in self._books.numbers]
         self._cuts += 1
         directory = self._directory / f"cut-{self._cuts}"
         self._store.checkpoint(directory)
         files, shared = self._names.publish(item.name for item in directory.iterdir())
         extra = NativeExtra(
-            files, dict(self._numbers), self.parameters.key_groups, self._scope.next_segment, self._carried()
+            files,
+            dict(self._books.numbers),
+            self.parameters.key_groups,
+            self._scope.next_segment,
+            self._books.carried_types(),
         )
         paths = {published: directory / local for published, local in files.items()}
         native = NativeCut(KIND, paths, shared, extra.to_bytes())
@@ -396,18 +230,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         if self._closed:
             self._remove_empty_directories()
 
-    def _carried(self) -> dict[str, str]:
-        carried = {}
-        for name, restored in self._restored.items():
-            columns = {"value": restored.serializers.value, "map_key": restored.serializers.map_key}
-            for column, serializer in columns.items():
-                if isinstance(serializer, CarriedSerializer):
-                    carried[f"{column}:{name}"] = serializer.to_text()
-        return carried
-
     def _canonical_cut(self) -> RocksCut:
         now = self.parameters.clock.now()
-        tables = [self._table_of(name, now) for name in self._numbers]
+        tables = [self._table_of(name, now) for name in self._books.numbers]
 
         def release() -> None:
             for table in tables:
@@ -419,42 +244,26 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def _table_of(self, name: str, now: int) -> RowStateTable:
         return RowStateTable(
-            self._meta(name),
-            self._serializers(name),
+            self._books.meta(name),
+            self._books.serializers(name),
             self._store.freeze(),
-            self._numbers[name],
+            self._books.numbers[name],
             self._codec,
             self.parameters.key_groups,
-            self._dead_in_full_snapshot(name, now),
+            self._books.dead_in_full_snapshot(name, now),
         )
-
-    def _meta(self, name: str) -> StateMeta:
-        return self._states.spec(name).meta() if name in self._states else self._restored[name].meta
-
-    def _dead_in_full_snapshot(self, name: str, now: int) -> int | None:
-        ttl = self._states.spec(name).ttl if name in self._states else None
-        if ttl is None or not ttl.get_cleanup_strategies().in_full_snapshot():
-            return None
-        return now - ttl.ttl_ms
 
     def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:
         """Load canonical rows; bytes stay bytes, typed columns are encoded as they were written."""
-        number = self._number(meta.name)
+        number = self._books.number(meta.name)
+        key = self.parameters.key_serializer
         writer = RowWriter(self._store)
         for batch in batches:
-            serializers = self._restored_as(meta, column_types(meta, batch.schema))
+            serializers = self._books.restore(meta, key, column_types(meta, batch.schema))
             for row, raw in table_rows(meta, serializers, batch, number, self._codec, self._next_segment):
                 writer.put(row, raw)
         writer.finish()
-        if meta.name not in self._restored:
-            self._restored_as(meta, lambda column: pa.binary())
-
-    def _restored_as(self, meta: StateMeta, column_type: Callable[[str], pa.DataType]) -> StateSerializers:
-        restored = self._restored.get(meta.name)
-        if restored is None:
-            serializers = restored_serializers(meta, self.parameters.key_serializer, column_type)
-            restored = self._restored[meta.name] = _Restored(meta, serializers)
-        return restored.serializers
+        self._books.restore(meta, key, lambda column: pa.binary())
 
     def _next_segment(self) -> int:
         number = self._scope.next_segment
@@ -463,7 +272,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def restored_states(self) -> list[StateMeta]:
         """States that came by restore, registered since or not."""
-        return [restored.meta for restored in self._restored.values()]
+        return [restored.meta for restored in self._books.restored.values()]
 
     def restore_native(
         self, kind: str, files: dict[str, Path], extra: bytes, metas: Sequence[StateMeta]
@@ -477,30 +286,30 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             )
         snapshot = NativeExtra.from_bytes(extra)
         first, last = self.parameters.key_groups
-        if not self._numbers and snapshot.key_groups[0] <= first and last <= snapshot.key_groups[1]:
+        if not self._books.numbers and snapshot.key_groups[0] <= first and last <= snapshot.key_groups[1]:
             self._adopt(files, snapshot)
         else:
             for name in snapshot.states:
-                self._number(name)
+                self._books.number(name)
             scratch = self._directory / f"restore-{uuid.uuid4().hex[:8]}"
             copy_rows(
-                files, snapshot, scratch, self.options, self._store, self._numbers, self.parameters.key_groups
+                files,
+                snapshot,
+                scratch,
+                self.options,
+                self._store,
+                self._books.numbers,
+                self.parameters.key_groups,
             )
         self._scope.next_segment = max(self._scope.next_segment, snapshot.next_segment)
-        for meta in metas:
-            types = {
-                column: CarriedSerializer.from_text(text).column_type
-                for column in ("value", "map_key")
-                if (text := snapshot.carried.get(f"{column}:{meta.name}")) is not None
-            }
-            self._restored_as(meta, lambda column, types=types: types.get(column, pa.binary()))  # type: ignore[misc]
+        self._books.restore_carried(metas, self.parameters.key_serializer, snapshot.carried)
 
     def _adopt(self, files: dict[str, Path], snapshot: NativeExtra) -> None:
         self._store.close()
         path = self._directory / "restored-db"
         link_files(files, snapshot, path)
         self._open(RocksStore(path, self.options))
-        self._numbers.update(snapshot.states)
+        self._books.numbers.update(snapshot.states)
         for published, local in snapshot.files.items():
             if local.endswith(".sst"):
                 self._names.inherit(published, local)

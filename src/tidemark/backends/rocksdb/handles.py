@@ -13,7 +13,7 @@ from tidemark.backends.ttl import TtlRule
 
 if TYPE_CHECKING:
     from tidemark.backends.registration import StateSpec
-    from tidemark.backends.rocksdb.tables import ValueRows
+    from tidemark.backends.rocksdb.value_rows import ValueRows
     from tidemark.state.backend import KeyContext
 
 __all__ = ["RocksTtlValueState", "RocksValueState"]

@@ -1,0 +1,98 @@
+"""The books of one RocksDB backend: which states it has, under which number, registered or restored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidemark.backends.registration import RegisteredStates
+from tidemark.backends.rocksdb.columns import CarriedSerializer
+from tidemark.backends.rocksdb.restore import restored_serializers
+from tidemark.backends.rocksdb.scope import RowTable
+from tidemark.state.canonical import StateSerializers
+from tidemark.state.serializers.base import TypeSerializer
+from tidemark.state.snapshot import StateMeta
+
+__all__ = ["RestoredState", "StateBooks"]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredState:
+    """A state as a snapshot brought it, and the serializers its rows are written with."""
+
+    meta: StateMeta
+    serializers: StateSerializers
+
+
+class StateBooks:
+    """States by name.
+
+    Attributes:
+        numbers: Number of each state in row keys.
+        registered: States the job asked for.
+        tables: Their tables.
+        restored: States that came by restore, registered since or not.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.registered = RegisteredStates()
+        self.tables: dict[str, RowTable] = {}
+        self.restored: dict[str, RestoredState] = {}
+
+    def number(self, name: str) -> int:
+        """Number of a state, a new one if it has none."""
+        return self.numbers.setdefault(name, len(self.numbers))
+
+    def meta(self, name: str) -> StateMeta:
+        """What a snapshot taken now says about a state."""
+        if name in self.registered:
+            return self.registered.spec(name).meta()
+        return self.restored[name].meta
+
+    def serializers(self, name: str) -> StateSerializers:
+        """The serializers the rows of a state are written with now."""
+        if name in self.registered:
+            return self.registered.spec(name).serializers
+        return self.restored[name].serializers
+
+    def restore(
+        self, meta: StateMeta, key: TypeSerializer[object], column_type: Callable[[str], pa.DataType]
+    ) -> StateSerializers:
+        """Enter a restored state; the serializers of its rows."""
+        restored = self.restored.get(meta.name)
+        if restored is None:
+            restored = RestoredState(meta, restored_serializers(meta, key, column_type))
+            self.restored[meta.name] = restored
+        return restored.serializers
+
+    def dead_in_full_snapshot(self, name: str, now: int) -> int | None:
+        """Units last accessed then or earlier stay out of a full snapshot; None keeps all."""
+        ttl = self.registered.spec(name).ttl if name in self.registered else None
+        if ttl is None or not ttl.get_cleanup_strategies().in_full_snapshot():
+            return None
+        return now - ttl.ttl_ms
+
+    def carried_types(self) -> dict[str, str]:
+        """`<column>:<state>` -> column type, of restored states whose serializer class is gone."""
+        carried = {}
+        for name, restored in self.restored.items():
+            columns = {"value": restored.serializers.value, "map_key": restored.serializers.map_key}
+            for column, serializer in columns.items():
+                if name not in self.registered and isinstance(serializer, CarriedSerializer):
+                    carried[f"{column}:{name}"] = serializer.to_text()
+        return carried
+
+    def restore_carried(
+        self, metas: Sequence[StateMeta], key: TypeSerializer[object], carried: dict[str, str]
+    ) -> None:
+        """Enter the states of a native snapshot; `carried` is what `carried_types` said there."""
+        for meta in metas:
+            types = {
+                column: CarriedSerializer.from_text(text).column_type
+                for column in ("value", "map_key")
+                if (text := carried.get(f"{column}:{meta.name}")) is not None
+            }
+            self.restore(meta, key, lambda column, found=types: found.get(column, pa.binary()))  # type: ignore[misc]

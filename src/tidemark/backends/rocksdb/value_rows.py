@@ -1,0 +1,194 @@
+"""The table of value-like states: one row per key, fetched together, written together.
+
+The first read of a batch that goes to the store fetches all keys of the batch with one sorted multi-get,
+unless the last batch showed that few of them are read. Between batches a bounded part stays in memory: as
+objects if their type is immutable, else as bytes, so that every batch gets fresh objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tidemark.backends.rocksdb.cache import MISS, GenerationCache
+from tidemark.backends.rocksdb.scope import BatchScope, RowTable
+from tidemark.backends.table import ABSENT, Address
+
+if TYPE_CHECKING:
+    from tidemark.state.serializers.base import TypeSerializer
+
+__all__ = ["PendingUnits", "ValueRows"]
+
+_KNOWN_ROWS: Final = 50_000
+"""Row keys each state remembers, so that hot keys are not put together again in every batch."""
+
+
+class PendingUnits(dict[Any, Any]):
+    """Units written in this batch, by address; asked for any other address it asks what the batch knows."""
+
+    __slots__ = ("known", "load")
+
+    known: dict[Any, Any]
+    load: Callable[[Any], Any]
+
+    def __missing__(self, at: Any) -> Any:
+        unit = self.known.get(at, MISS)
+        return unit if unit is not MISS else self.load(at)
+
+
+class ValueRows(RowTable):
+    """One row per address. `get` and `put` are the C methods of the dictionary of pending writes."""
+
+    get: Callable[[Address], Any]
+    put: Callable[[Address, Any], None]
+
+    def __init__(
+        self, scope: BatchScope, state_id: int, serializer: TypeSerializer[Any], ttl: bool, namespaced: bool
+    ) -> None:
+        super().__init__(scope, state_id, serializer, ttl, namespaced)
+        self.pending = PendingUnits()
+        self.pending.load = self._load
+        self._known: dict[Any, Any] = {}
+        self.pending.known = self._known
+        self.get = self.pending.__getitem__
+        self.put = self.pending.__setitem__
+        self._removing = False
+        self._row_of: dict[Any, bytes] = {}
+        # Objects that nobody can change may outlive the batch; of the others only the bytes do.
+        self._shared = serializer.immutable
+        self._kept = GenerationCache(scope.store.options.read_cache_size)
+        self._fresh: dict[Any, Any] = {}
+        self._grown_by = 0
+        self._grown_size = 0
+        self._fetched: dict[Any, bytes | None] = {}
+        self._prefetching = not namespaced
+        self._prefetched = False
+        self._used = 0
+        self._share()
+
+    def _share(self) -> None:
+        if self._shared:
+            self._known = self._kept.young
+            self.pending.known = self._known
+
+    def remove(self, at: Address) -> None:
+        """Drop the unit."""
+        self.pending[at] = ABSENT
+        self._removing = True
+
+    def peek(self, at: Address) -> Any:
+        """What `get` would return, without remembering anything."""
+        unit = self.pending.get(at, MISS)
+        if unit is MISS:
+            unit = self._known.get(at, MISS)
+        if unit is MISS:
+            raw = self._store.get(self.row(at))
+            unit = ABSENT if raw is None else self._decode(raw)
+        return unit
+
+    def _load(self, at: Any) -> Any:
+        kept = self._kept.get(at)
+        if kept is MISS:
+            raw = self._fetch(at)
+            unit = ABSENT if raw is None else self._decode(raw)
+            if not self._shared:
+                self._fresh[at] = ABSENT if raw is None else raw
+            self._grown_by += 1
+            self._grown_size += 0 if raw is None else len(raw)
+        else:
+            unit = kept if self._shared or kept is ABSENT else self._decode(kept)
+        self._known[at] = unit
+        return unit
+
+    def _fetch(self, at: Any) -> bytes | None:
+        if self._prefetching and not self._prefetched:
+            self._prefetch()
+        self._used += 1
+        if at in self._fetched:
+            return self._fetched[at]
+        raw = self._store.get(self.row(at))
+        self._scope.count_read()
+        return raw
+
+    def _prefetch(self) -> None:
+        self._prefetched = True
+        kept = self._kept.get
+        tokens = [token for token in self._scope.distinct() if kept(token) is MISS]
+        if len(tokens) < 2:
+            return
+        by_row = dict(zip(self._rows(tokens), tokens, strict=True))
+        rows = sorted(by_row)
+        self._fetched = dict(zip(map(by_row.__getitem__, rows), self._store.get_many(rows), strict=True))
+
+    def _rows(self, addresses: list[Any]) -> list[bytes]:
+        if self._namespaced:
+            return [self.row(at) for at in addresses]
+        row_of = self._row_of
+        unknown = [at for at in addresses if at not in row_of]
+        if unknown:
+            if len(row_of) + len(unknown) > _KNOWN_ROWS:
+                row_of.clear()
+                unknown = addresses
+            state = self._state
+            places = self._codec.places(unknown)
+            row_of.update(zip(unknown, [group + state + key for group, key in places], strict=True))
+        return [row_of[at] for at in addresses]
+
+    def write_back(self) -> None:
+        """Serialise each changed unit once."""
+        pending = self.pending
+        if not pending:
+            return
+        removed = self._take_removed() if self._removing else []
+        raws = list(map(self._encode, pending.values()))
+        addresses = list(pending)
+        self._scope.put_rows(dict(zip(self._rows(addresses), raws, strict=True)))
+        if not self._shared:
+            self._fresh.update(zip(addresses, raws, strict=True))
+        self._grown_by += len(raws)
+        self._grown_size += sum(map(len, raws))
+        self._known.update(pending)
+        pending.clear()
+        for at in removed:
+            if self._known.get(at, MISS) is not ABSENT and self._kept.get(at) is not ABSENT:
+                self._scope.delete(self.row(at))
+            self._known[at] = ABSENT
+            if not self._shared:
+                self._fresh[at] = ABSENT
+
+    def _take_removed(self) -> list[Any]:
+        self._removing = False
+        removed = [at for at, unit in self.pending.items() if unit is ABSENT]
+        for at in removed:
+            del self.pending[at]
+        return removed
+
+    def end_batch(self) -> None:
+        """Decide whether the next batch prefetches: if it pays for one key in four."""
+        if self._used and not self._namespaced:
+            candidates = len(self._fetched) or len(self._scope.distinct())
+            if candidates:
+                self._prefetching = self._used * 4 >= candidates
+        self._prefetched = False
+        self._used = 0
+
+    def forget(self) -> None:
+        """Keep what may be kept, drop the rest."""
+        if not self._shared:
+            self._kept.young.update(self._fresh)
+            self._fresh.clear()
+            self._known.clear()
+        if self._grown_by:
+            self._kept.grown(self._grown_by, self._grown_size)
+            self._grown_by = self._grown_size = 0
+            self._share()
+        if self._fetched:
+            self._fetched = {}
+
+    def invalidate(self) -> None:
+        """Drop everything that was read."""
+        self._known.clear()
+        self._fresh.clear()
+        self._fetched = {}
+        self._kept.clear()
+        self._share()
