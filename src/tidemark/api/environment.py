@@ -315,6 +315,17 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         self._executors.clear()
 
     def _submit(self, job_name: str | None) -> JobClient:
+        graph, settings, run = self._prepared(job_name)
+        target = settings.configuration.get(Options.EXECUTION_TARGET)
+        if target not in self._executors:
+            self._executors[target] = executor_for(target)
+        self._builder.sinks = []
+        client = self._executors[target].submit(graph, settings)
+        run.finish_with(client.get_job_execution_result())
+        return client
+
+    def _prepared(self, job_name: str | None) -> tuple[Graph, JobSettings, CacheRun]:
+        """The checked graph of the sinks added so far, and the settings to run it with."""
         builder = self._builder
         run = CacheRun(self._caches, builder.graph, builder.sinks)
         settings = self._settings(job_name or DEFAULT_JOB_NAME, run.graph)
@@ -325,14 +336,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
             force_checkpointing=config.is_force_checkpointing(),
             auto_generated_uids=self._config.has_auto_generated_uids_enabled(),
         )
-        graph = prepare(run.graph, settings, rules)
-        target = settings.configuration.get(Options.EXECUTION_TARGET)
-        if target not in self._executors:
-            self._executors[target] = executor_for(target)
-        builder.sinks = []
-        client = self._executors[target].submit(graph, settings)
-        run.finish_with(client.get_job_execution_result())
-        return client
+        return prepare(run.graph, settings, rules), settings, run
 
     def _settings(self, job_name: str, graph: Graph) -> JobSettings:
         configuration = self.get_configuration()

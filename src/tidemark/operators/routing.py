@@ -17,6 +17,7 @@ from tidemark.api.graph import Ship
 from tidemark.errors import ExecutionError
 from tidemark.state.key_groups import key_groups_of, stable_hash_array, stable_hash_words
 from tidemark.state.serializers.base import TypeSerializer
+from tidemark.state.serializers.builtin import StringSerializer
 from tidemark.types.typeinfo import TypeInformation, Types
 
 __all__ = ["KeyRouter", "hash_keys", "key_serializer_for", "split_evenly", "split_lists"]
@@ -43,6 +44,10 @@ def hash_keys(
         # A key's bytes are its big-endian two's complement; the hash reads them as a little-endian word.
         words = numbers.byteswap().view(np.uint64) >> np.uint64(64 - 8 * width)
         return stable_hash_words(words, width)
+    if isinstance(serializer, StringSerializer):
+        texts = keys if isinstance(keys, pa.Array) else pa.array(keys, type=pa.string())
+        if not texts.null_count:
+            return stable_hash_array(texts)
     if isinstance(keys, pa.Array):
         keys = serializer.from_arrow(keys)
     key_bytes = serializer.key_bytes

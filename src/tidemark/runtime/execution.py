@@ -70,7 +70,11 @@ from tidemark.slot.deploy import BackendChoice, Deployment
 from tidemark.slot.host import CutRequest
 from tidemark.slot.vertex import dump_functions
 
-__all__ = ["JobExecution", "JobParts", "Progress"]
+__all__ = ["CRASH_POINTS", "JobExecution", "JobParts", "Progress"]
+
+CRASH_POINTS = ("epoch", "before-metadata", "after-metadata", "commit", "retention")
+"""Where a crash leaves something behind (ARCHITECTURE.md, crash points): an epoch processed but not taken;
+files without metadata; metadata without notification; sinks committed in part; a checkpoint half deleted."""
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +121,7 @@ class JobExecution:
             RestoreError: The savepoint to start from is missing, damaged or does not fit the job.
         """
         self.settings = settings
-        self.job_id = job_id
+        self.job_id = str(job_id)
         self.engine = engine
         self.clock = clock
         self.progress = Progress()
@@ -131,6 +135,8 @@ class JobExecution:
         self._timers: dict[tuple[int, int], int | None] = {}
         self._epoch = 0
         self.attempt = -1
+        self.reached: Callable[[str], None] = lambda _point: None
+        """Called at every crash point; tests raise here."""
         self.paused = False
         """While set, sources are not read: the job is about to stop."""
         restored = self._open_savepoint(graph)
@@ -217,6 +223,7 @@ class JobExecution:
         """
         started = time.perf_counter()
         result = self.engine.run_epoch(work)
+        self.reached("epoch")
         try:
             self._take(work, result)
         finally:
@@ -370,6 +377,7 @@ class JobExecution:
             case RejectSavepoint():
                 self._fail_savepoint(command.request, command.reason, command.message)
             case Discard():
+                self.reached("retention")
                 storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
                 discard(storage, self._layout, command)
             case DiscardJob():
@@ -434,6 +442,7 @@ class JobExecution:
         )
         location = self._location(command.checkpoint_id, command.savepoint)
         storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
+        self.reached("before-metadata")
         try:
             write_metadata(storage, location.directory, metadata)
         except StorageError as exc:
@@ -442,8 +451,10 @@ class JobExecution:
 
     def _complete(self, command: NotifyComplete) -> None:
         self._positions.pop(command.checkpoint_id, None)
+        self.reached("after-metadata")
         for sink in self.sinks.values():
             sink.commit(command.checkpoint_id)
+            self.reached("commit")
         self.engine.notify_complete(command.checkpoint_id)
         for source in self.sources.values():
             source.notify_checkpoint_complete(command.checkpoint_id)

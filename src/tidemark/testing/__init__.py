@@ -4,6 +4,34 @@ from __future__ import annotations
 
 from tidemark.clock import ManualClock
 from tidemark.testing.harness import BroadcastHarness, OneInputHarness, TwoInputHarness
+from tidemark.testing.scripts import (
+    ADVANCE,
+    AT,
+    CHECKPOINT,
+    CRASH,
+    CRASH_AT,
+    END,
+    RESCALE,
+    SAVEPOINT,
+    WATERMARK,
+    run_script,
+)
 from tidemark.testing.snapshot import OperatorSnapshot
 
-__all__ = ["BroadcastHarness", "ManualClock", "OneInputHarness", "OperatorSnapshot", "TwoInputHarness"]
+__all__ = [
+    "ADVANCE",
+    "AT",
+    "CHECKPOINT",
+    "CRASH",
+    "CRASH_AT",
+    "END",
+    "RESCALE",
+    "SAVEPOINT",
+    "WATERMARK",
+    "BroadcastHarness",
+    "ManualClock",
+    "OneInputHarness",
+    "OperatorSnapshot",
+    "TwoInputHarness",
+    "run_script",
+]

@@ -37,7 +37,10 @@ _numbers = st.integers(-3, 3)
 _map_keys = st.sampled_from(["a", "b", "c"])
 _state_steps = st.one_of(
     st.tuples(st.just("value.update"), _keys, st.one_of(st.none(), st.lists(_numbers, max_size=2))),
+    st.tuples(st.just("value.update"), _keys, st.lists(_numbers, max_size=2)),
     st.tuples(st.just("value.mutate"), _keys, _numbers),
+    st.tuples(st.just("list.mutate"), _keys, _numbers),
+    st.tuples(st.just("map.mutate"), _keys, _numbers),
     st.tuples(st.just("list.add_all"), _keys, st.lists(st.lists(_numbers, max_size=2), max_size=2)),
     st.tuples(st.just("list.update"), _keys, st.lists(st.lists(_numbers, max_size=2), max_size=2)),
     st.tuples(st.just("map.put"), _keys, _map_keys, st.one_of(st.none(), st.lists(_numbers, max_size=2))),
@@ -168,6 +171,21 @@ class _Run:
             value.append(number)
             handle.update(value)
             held[key] = [[*held[key][0], number], self.model.now]
+
+    def list_mutate(self, handle: Any, held: dict[int, Any], key: int, number: int) -> None:
+        elements = list(handle.get())
+        for element in elements:
+            element.append(number)
+        handle.update(elements)
+        units = [unit for unit in held.get(key, []) if self.model.alive(unit)]
+        held[key] = [[[*unit[0], number], self.model.now] for unit in units]
+
+    def map_mutate(self, handle: Any, held: dict[int, Any], key: int, number: int) -> None:
+        for name, value in list(handle.items()):
+            if value is not None:
+                value.append(number)
+                handle.put(name, value)
+                held[key][name] = [[*held[key][name][0], number], self.model.now]
 
     def list_add_all(self, handle: Any, held: dict[int, Any], key: int, values: list[Any]) -> None:
         handle.add_all(copy.deepcopy(values))

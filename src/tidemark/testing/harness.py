@@ -6,7 +6,10 @@ missing. Time stands still unless the test moves it. Exceptions of user code com
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -77,7 +80,9 @@ class _Harness:
         self._operator = spec if isinstance(spec, Operator) else create_operator(spec, self._key_type)
         self._keyed = isinstance(self._operator, KeyedOperator)
         self._token = token_maker(type_or_pickled(self._key_type))
-        self._scratch = tempfile.TemporaryDirectory(prefix="tidemark-harness-")
+        # Only stores that keep files create it; gone with the harness, closed or not.
+        self._scratch = Path(tempfile.gettempdir()) / f"tidemark-harness-{uuid.uuid4().hex}"
+        self._remove_scratch = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         self._metrics = MetricRegistry(self._clock)
         self._output: list[tuple[Any, int | None]] = []
         self._side: dict[str, list[tuple[Any, int | None]]] = {}
@@ -106,7 +111,7 @@ class _Harness:
             self._key_groups,
             self._clock,
             self._backend.is_using_asynchronous_snapshots(),
-            Path(self._scratch.name) / "store",
+            self._scratch / "store",
             self._backend.store_options(),
         )
         return create_store(self._backend.store, parameters)
@@ -119,7 +124,7 @@ class _Harness:
         """
         if self._initialized:
             raise IllegalStateError("initialize_state() comes before open(), and once.")
-        scratch = Path(self._scratch.name) / "restore"
+        scratch = self._scratch / "restore"
         groups = self._key_groups if self._keyed else None
         self._initialize(snapshot.restored(groups, self._info.max_parallelism, scratch))
 
@@ -255,7 +260,7 @@ class _Harness:
         try:
             self._operator.close()
         finally:
-            self._scratch.cleanup()
+            self._remove_scratch()
 
     def __enter__(self) -> Self:
         self.open()

@@ -1,0 +1,320 @@
+"""Whole jobs as scripts: elements, checkpoints, crashes, time and rescaling, deterministic and without a JVM.
+
+`run_script(build, [a, a, CHECKPOINT, a, CRASH, a, END])` runs the job that `build` makes of the scripted
+stream and returns the elements of its result whose effects survive, in order. The real epoch loop, slots,
+coordinator and storage run; only sockets and Spark are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemark.api.collect import CollectBuffer
+from tidemark.api.environment import StreamExecutionEnvironment
+from tidemark.api.graph import SinkSpec, SourceSpec
+from tidemark.checkpoint.messages import JobEnd
+from tidemark.checkpoint.storage.memory import MemoryStorage
+from tidemark.clock import ManualClock
+from tidemark.config import Configuration, Options
+from tidemark.ids import new_job_id
+from tidemark.operators.base import MIN_WATERMARK
+from tidemark.runtime.execution import CRASH_POINTS, JobExecution, JobParts
+from tidemark.runtime.local_engine import LocalEngine
+from tidemark.runtime.local_executor import local_parts
+from tidemark.runtime.sources.driver import CollectionSource, SourcePoll
+from tidemark.runtime.sources.splits import IndexSplit
+from tidemark.runtime.storage import StoragePlan, backend_choice
+from tidemark.slot.deploy import StorageChoice
+from tidemark.slot.vertex import Vertex
+
+__all__ = ["ADVANCE", "AT", "CHECKPOINT", "CRASH", "CRASH_AT", "END", "RESCALE", "SAVEPOINT", "WATERMARK", "run_script"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """An event without data."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+CHECKPOINT = _Mark("CHECKPOINT")
+"""Take a checkpoint; it is complete before the next event."""
+SAVEPOINT = _Mark("SAVEPOINT")
+"""Take a savepoint; the job goes on."""
+CRASH = _Mark("CRASH")
+"""Kill the attempt between two epochs; the job recovers. Fires once."""
+END = _Mark("END")
+"""End of input."""
+
+
+@dataclass(frozen=True, slots=True)
+class ADVANCE:
+    """Let processing time pass."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WATERMARK:
+    """Emit a watermark from the scripted source."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class AT:
+    """An element with a timestamp."""
+
+    timestamp: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RESCALE:
+    """Take a savepoint, stop, and go on with another parallelism."""
+
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class CRASH_AT:  # noqa: N801 - an event, written like the others
+    """Crash when the job next passes a named point (`runtime.execution.CRASH_POINTS`)."""
+
+    point: str
+
+    def __post_init__(self) -> None:
+        if self.point not in CRASH_POINTS:
+            raise ValueError(f"Unknown crash point '{self.point}'; use one of {', '.join(CRASH_POINTS)}.")
+
+
+class ScriptedCrash(Exception):
+    """What a scripted crash raises inside the job."""
+
+
+@dataclass(slots=True)
+class _Tape:
+    """The part of the script a source plays: elements and watermarks, and how far it may play."""
+
+    items: list[Any] = field(default_factory=list)
+    allowed: int = 0
+    ended: bool = False
+
+
+class _ScriptedSource(CollectionSource):
+    """Plays the tape; the position is an index into it."""
+
+    def __init__(self, vertex: Vertex, tape: _Tape) -> None:
+        super().__init__(vertex)
+        self._tape = tape
+        self._watermark = MIN_WATERMARK
+
+    def start(self, position: Any | None) -> None:
+        """Begin at an index; watermarks before it are not repeated."""
+        super().start(position)
+        self._watermark = MIN_WATERMARK
+
+    def poll(self) -> SourcePoll | None:
+        """The next element; watermarks in front of it are taken on the way."""
+        tape = self._tape
+        while self._next < tape.allowed and isinstance(tape.items[self._next], WATERMARK):
+            self._watermark = max(self._watermark, tape.items[self._next].timestamp)
+            self._next += 1
+            return None
+        if self._next >= tape.allowed:
+            return None
+        self._planned = self._next + 1
+        return SourcePoll([IndexSplit(self._next, self._planned)])
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to play."""
+        return self._next < self._tape.allowed
+
+    @property
+    def ended(self) -> bool:
+        """Whether the script has ended and all of it was played."""
+        return self._tape.ended and not self.behind
+
+    def watermark(self) -> tuple[int, bool]:
+        """The newest watermark played."""
+        return self._watermark, False
+
+
+class _Script:
+    """Drives one scripted job through its events."""
+
+    def __init__(
+        self, build: Callable[[Any], Any], events: Sequence[Any], parallelism: int, configuration: Configuration | None,
+        state_backend: Any, clock: ManualClock,
+    ) -> None:  # fmt: skip
+        self._build = build
+        self._clock = clock
+        self._configuration = Configuration(configuration) if configuration is not None else Configuration()
+        self._backend = state_backend
+        self._storage = MemoryStorage()
+        self._buffer = CollectBuffer()
+        self._job_id = new_job_id()
+        data = [event for event in events if not _is_control(event)]
+        self._tape = _Tape(data)
+        self._armed: str | None = None
+        self._job = self._submit(parallelism, None)
+        self._start()
+
+    def _submit(self, parallelism: int, savepoint: str | None) -> JobExecution:
+        configuration = Configuration(self._configuration)
+        if savepoint is not None:
+            configuration.set_string(Options.SAVEPOINT_PATH.key, savepoint)
+        environment = StreamExecutionEnvironment.get_execution_environment(configuration)
+        environment.set_parallelism(parallelism)
+        environment.enable_checkpointing(2**53)
+        if self._backend is not None:
+            environment.set_state_backend(self._backend)
+        values = [event.value if isinstance(event, AT) else event for event in self._tape.items]
+        stamps = [event.timestamp if isinstance(event, AT) else None for event in self._tape.items]
+        options: dict[str, Any] = {"elements": values}
+        if any(stamp is not None for stamp in stamps):
+            options["timestamps"] = stamps
+        from tidemark.api.builder import stream_from_source
+
+        stream = stream_from_source(environment, SourceSpec("scripted", True, options), "script", None, 1)
+        stream.uid("script")
+        result = self._build(stream)
+        result._sink("result", SinkSpec("collect", "exactly-once", {"buffer": self._buffer})).uid("result")
+        graph, settings, _caches = environment._prepared("script")
+        engine = LocalEngine(self._clock, self._storage, synchronous=True)
+        plan = StoragePlan(self._storage, self._storage, "/script", StorageChoice())
+        return JobExecution(
+            graph, settings, self._job_id, engine, self._parts, self._clock, plan, backend_choice(settings)
+        )
+
+    def _parts(self, execution: JobExecution) -> JobParts:
+        usual = local_parts(execution)
+
+        def make_source(vertex: Vertex) -> Any:
+            if vertex.spec.kind == "scripted":
+                return _ScriptedSource(vertex, self._tape)
+            return usual.make_source(vertex)
+
+        execution.reached = self._reached
+        return JobParts(make_source, usual.make_sink)
+
+    def _reached(self, point: str) -> None:
+        if self._armed == point:
+            self._armed = None
+            raise ScriptedCrash(point)
+
+    def _start(self) -> None:
+        self._guarded(self._job.start_attempt)
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Run an action; a scripted crash in it is recovered from, as the runner would."""
+        try:
+            action()
+        except ScriptedCrash:
+            self._recover()
+
+    def _recover(self) -> None:
+        try:
+            self._job.abandon_attempt()
+        except ScriptedCrash:
+            pass
+        self._job.start_attempt()
+        self._pump()
+
+    def _pump(self) -> None:
+        """Run epochs until there is nothing to do."""
+        job = self._job
+        while True:
+            job.tick()
+            work = job.poll()
+            if work is not None:
+                job.run_epoch(work)
+            elif not any(isinstance(s, _ScriptedSource) and s.behind for s in job.sources.values()):
+                return
+
+    def _snapshot(self) -> None:
+        self._job.request_checkpoint()
+        self._job.barrier()
+        self._job.tick()
+
+    def _savepoint(self) -> str:
+        future = self._job.request_savepoint("/savepoints")
+        self._job.barrier()
+        self._job.tick()
+        return future.result(0)
+
+    def play(self, event: Any) -> None:
+        """Carry one event out."""
+        if event is CHECKPOINT:
+            self._guarded(self._snapshot)
+        elif event is SAVEPOINT:
+            self._guarded(lambda: None if self._savepoint() else None)
+        elif event is CRASH:
+            self._recover()
+        elif event is END:
+            self._tape.ended = True
+            self._guarded(self._pump)
+        elif isinstance(event, CRASH_AT):
+            self._armed = event.point
+        elif isinstance(event, ADVANCE):
+            self._clock.advance(event.ms)
+            self._guarded(self._pump)
+        elif isinstance(event, RESCALE):
+            self._armed = None
+            self._rescale(event.parallelism)
+        else:
+            self._tape.allowed += 1
+            self._guarded(self._pump)
+
+    def _rescale(self, parallelism: int) -> None:
+        path = self._savepoint()
+        self._job.engine.stop()
+        self._job = self._submit(parallelism, path)
+        self._start()
+        self._guarded(self._pump)
+
+    def finish(self) -> list[Any]:
+        """Cover everything by a last checkpoint, commit it, and return what came out."""
+        self._armed = None
+        self._snapshot()
+        self._job.end(JobEnd.FINISHED)
+        self._job.engine.stop()
+        return self._buffer.drain()[0]
+
+
+def _is_control(event: Any) -> bool:
+    return isinstance(event, (_Mark, ADVANCE, RESCALE, CRASH_AT))
+
+
+def run_script(
+    build: Callable[[Any], Any],
+    events: Sequence[Any],
+    *,
+    parallelism: int = 1,
+    configuration: Configuration | None = None,
+    state_backend: Any = None,
+    clock: ManualClock | None = None,
+) -> list[Any]:
+    """Run a scripted job in the local executor.
+
+    Args:
+        build: Gets the scripted stream and returns the result stream.
+        events: Elements (plain, or `AT(timestamp, value)`), `WATERMARK(t)`, `CHECKPOINT`, `SAVEPOINT`, `CRASH`,
+            `CRASH_AT(point)`, `ADVANCE(ms)`, `RESCALE(p)`, `END`.
+        parallelism: Of the job at its start.
+        configuration: Laid over the configuration file.
+        state_backend: As `env.set_state_backend`.
+        clock: Where time comes from; a fresh `ManualClock` otherwise.
+
+    Returns:
+        The elements of the result stream whose effects survive, in order.
+    """
+    script = _Script(build, events, parallelism, configuration, state_backend, clock or ManualClock())
+    for event in events:
+        script.play(event)
+    return script.finish()
