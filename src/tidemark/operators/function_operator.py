@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import UnmappedStateError
-from tidemark.operators.base import MIN_WATERMARK, Operator, OperatorEnvironment, Output, RestoredState
+from tidemark.operators.base import Operator, OperatorEnvironment, Output, RestoredState
 from tidemark.operators.contexts import OperatorTimerService
 from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
 from tidemark.operators.user_function import UserFunctions
@@ -82,11 +82,6 @@ class FunctionOperator(Operator):
         """Remember the watermark for contexts."""
         if watermark > self._service.watermark:
             self._service.watermark = watermark
-
-    @property
-    def current_watermark(self) -> int:
-        """The operator's watermark."""
-        return self._service.watermark if hasattr(self, "_service") else MIN_WATERMARK
 
     def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
         """Call `snapshot_state`, then freeze the operator state."""

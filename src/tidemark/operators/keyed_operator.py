@@ -159,9 +159,20 @@ class KeyedOperator(FunctionOperator):
         return None if self._ended or self._buffer is not None else self._timers.next_processing_time()
 
     def _fire_event_timers(self, watermark: int, out: Output) -> None:
-        due = self._timers.next_event_time()
-        if due is not None and due <= watermark:
-            self._fire(TimeDomain.EVENT_TIME, self._timers.advance_event(watermark), out)
+        timers = self._timers
+        if timers.has_due_event(watermark):
+            self._fire(TimeDomain.EVENT_TIME, self._in_order(timers.advance_event(watermark)), out)
+        timers.watermark = watermark
+
+    def _in_order(self, due: Iterable[DueTimer]) -> Iterator[DueTimer]:
+        """Let timers stand at their own time while they fire.
+
+        What a callback registers for later is then in front of the watermark and fires in its turn, within
+        this advance; what it registers for its own time or earlier waits for the next one.
+        """
+        for timer in due:
+            self._timers.watermark = timer[0]
+            yield timer
 
     def _fire(self, domain: TimeDomain, due: Iterable[DueTimer], out: Output) -> None:
         backend, keys, on_timer = self._backend, self._keys, self._on_timer
