@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+import tidemark.state.canonical as canonical
+from tidemark.state.canonical import Rows, StateSerializers, read_rows, sorted_batches, token_key_groups
+from tidemark.state.descriptors import StateKind
+from tidemark.state.key_groups import assign_to_key_group
+from tidemark.state.namespace import NamespaceKind
+from tidemark.state.serializers import serializer_for
+from tidemark.state.snapshot import StateMeta, state_schema
+from tidemark.types.typeinfo import Types
+
+
+@pytest.mark.parametrize(
+    ("key_type", "keys"),
+    [
+        (Types.LONG(), [0, 1, -1, 1 << 62]),
+        (Types.INT(), [0, 1, -1]),
+        (Types.STRING(), ["", "a", "é", "longer than eight bytes"]),
+        (Types.STRING(), ["a", None]),
+        (Types.STRING(), ["a", "\ud800"]),
+        (Types.BIG_INT(), [1, 1 << 100, None]),
+        (Types.DOUBLE(), [0.0, -0.0, 1.5]),
+        (Types.PICKLED_BYTE_ARRAY(), [{"a": 1}, (1, 2), None]),
+    ],
+)
+def test_key_groups_of_tokens_are_those_of_the_key_bytes(key_type: Any, keys: list[Any]) -> None:
+    serializer = serializer_for(key_type)
+    tokens = canonical.keys_to_tokens(keys, serializer)
+
+    groups = token_key_groups(tokens, serializer, 128)
+
+    assert groups.tolist() == [assign_to_key_group(serializer.key_bytes(key), 128) for key in keys]
+
+
+def batches_of(count: int, **meta: Any) -> tuple[StateMeta, StateSerializers, list[Any]]:
+    described = StateMeta("s", StateKind.VALUE, b"", b"", **meta)
+    serializers = StateSerializers(serializer_for(Types.LONG()), serializer_for(Types.STRING()))
+    schema = state_schema(described, serializers.key, serializers.value)
+    rows = Rows(list(range(count)), [str(key) for key in range(count)])
+    return described, serializers, list(sorted_batches(described, schema, serializers, rows, 16))
+
+
+@pytest.mark.parametrize("whole_bytes", [1 << 30, 10])
+def test_batches_are_bounded_and_end_at_key_groups(monkeypatch: pytest.MonkeyPatch, whole_bytes: int) -> None:
+    monkeypatch.setattr(canonical, "MAX_BATCH_ROWS", 100)
+    monkeypatch.setattr(canonical, "_MAX_WHOLE_BYTES", whole_bytes)
+
+    meta, serializers, batches = batches_of(1000)
+
+    assert max(batch.num_rows for batch in batches) <= 100
+    groups = [set(batch.column("key_group").to_pylist()) for batch in batches]
+    assert all(not left & right for left, right in itertools.pairwise(groups))
+    rows = [read_rows(meta, serializers, batch) for batch in batches]
+    found = {key: value for row in rows for key, value in zip(row.tokens, row.values, strict=True)}
+    assert found == {key: str(key) for key in range(1000)}
+
+
+def test_a_key_group_too_large_for_one_batch_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canonical, "MAX_BATCH_ROWS", 10)
+
+    _, _, batches = batches_of(1000)
+
+    assert max(batch.num_rows for batch in batches) <= 10
+    groups = [group for batch in batches for group in batch.column("key_group").to_pylist()]
+    assert groups == sorted(groups)
+    assert len(groups) == 1000
+
+
+def test_lists_with_stamps_and_windows_come_back() -> None:
+    meta = StateMeta("s", StateKind.LIST, b"", b"", None, NamespaceKind.WINDOW, True)
+    serializers = StateSerializers(serializer_for(Types.STRING()), serializer_for(Types.LONG()))
+    schema = state_schema(meta, serializers.key, serializers.value)
+    rows = Rows(["a"], [[1, 2]], [(0, 10)], None, [[5, 6]])
+
+    [batch] = sorted_batches(meta, schema, serializers, rows, 128)
+    again = read_rows(meta, serializers, batch)
+
+    assert batch.schema.names == ["key_group", "key", "window_start", "window_end", "value", "last_access"]
+    assert (again.tokens, again.values, again.namespaces, again.stamps) == (
+        ["a"],
+        [[1, 2]],
+        [(0, 10)],
+        [[5, 6]],
+    )
+
+
+def test_no_rows_make_no_batches() -> None:
+    assert batches_of(0)[2] == []
