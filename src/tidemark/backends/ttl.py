@@ -153,6 +153,11 @@ class _TtlFoldedState(_TtlHandle, _FoldedState):
             self._table.put(at, (self._stored(changed), self._context.now))
         self._on_access()
 
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Combine several values, one after the other."""
+        for value in values:
+            self.add(value)
+
     def _combinable(self, at: Address) -> Any:
         unit = self._table.get(at)
         if unit is ABSENT:

@@ -196,6 +196,20 @@ def test_merging_windows_leaves_expired_values_out(driver: BackendDriver) -> Non
     assert backend.namespaces("r", 1) == [(0, 1)]
 
 
+def test_several_values_added_at_once_are_stamped_and_combined(driver: BackendDriver) -> None:
+    backend = driver.open()
+    state: Any = backend.state(expiring(ReducingStateDescriptor("r", lambda a, b: a + b, Types.LONG())))
+
+    with as_key(backend, 1):
+        state.add_all([1, 2, 3])
+    with as_key(backend, 1):
+        assert state.get() == 6
+    driver.clock.advance(100)
+
+    with as_key(backend, 1):
+        assert state.get() is None
+
+
 class TextSerializer(TypeSerializer[Any]):
     """A custom serializer that counts its calls and can be of two versions."""
 
