@@ -159,6 +159,23 @@ class _FoldedState(Handle):
         changed = self._first(value) if unit is ABSENT else self._next(unit, value)
         self._table.put(at, self._stored(changed))
 
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Do what `add` would do for each value in turn, reading and writing the table once."""
+        at = self._at()
+        unit = self._table.get(at)
+        normalize, go_on = self._normalize, self._next
+        for value in values:
+            if value is None:
+                unit = ABSENT
+                continue
+            unit = self._first(value) if unit is ABSENT else go_on(unit, value)
+            if normalize is not None:
+                unit = normalize(unit)
+        if unit is ABSENT:
+            self._table.remove(at)
+        else:
+            self._table.put(at, unit)
+
 
 class _MergingFoldedState(_FoldedState):
     """A combined value of several windows can become one."""

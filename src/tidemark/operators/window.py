@@ -7,6 +7,7 @@ is dropped when the watermark (or the clock) passes its end plus the allowed lat
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
@@ -15,10 +16,12 @@ from tidemark.api.time_domain import TimeDomain
 from tidemark.api.windows.assigners import (
     MergingWindowAssigner,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
 )
-from tidemark.api.windows.triggers import EventTimeTrigger, TriggerResult
-from tidemark.operators.base import MAX_WATERMARK, Batch, Output
+from tidemark.api.windows.triggers import EventTimeTrigger, ProcessingTimeTrigger, TriggerResult
+from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK, Batch, Output
 from tidemark.operators.emission import emit_result
 from tidemark.operators.key_tokens import token_maker, type_or_pickled
 from tidemark.operators.keyed_operator import KeyedOperator
@@ -43,6 +46,11 @@ if TYPE_CHECKING:
 
 __all__ = ["WindowOperator", "WindowSettings"]
 
+_PLAIN: dict[type[Any], tuple[type[Any], ...]] = {
+    EventTimeTrigger: (TumblingEventTimeWindows, SlidingEventTimeWindows),
+    ProcessingTimeTrigger: (TumblingProcessingTimeWindows, SlidingProcessingTimeWindows),
+}
+"""Triggers and the assigners with which they do nothing but wait for the end of the window."""
 CONTENTS = "window-contents"
 """Name of the state that holds what is in a window."""
 
@@ -102,10 +110,7 @@ class WindowOperator(KeyedOperator):
         kind = settings.function_kind
         self._function = None if kind is None else method_of(settings.window_function, kind)
         self._clear_function = getattr(settings.window_function, "clear", None) if kind == "process" else None
-        self._plain_windows = type(self._trigger) is EventTimeTrigger and type(self._assigner) in (
-            TumblingEventTimeWindows,
-            SlidingEventTimeWindows,
-        )
+        self._plain_windows = type(self._assigner) in _PLAIN.get(type(self._trigger), ())
 
     def _make_contexts(self) -> None:
         metrics = self._environment.metrics
@@ -138,52 +143,77 @@ class WindowOperator(KeyedOperator):
 
     def _process(self, input_index: int, batch: Batch, out: Output) -> None:
         assert batch.keys is not None
-        if self._plain_windows and batch.timestamps is not None and not self._backend.wants_records:
-            self._process_plain(batch, out)
+        stamps: Iterable[int | None] = repeat(None) if batch.timestamps is None else batch.timestamps
+        if self._plain_windows and not self._backend.wants_records:
+            # The clock is read once per batch, as everywhere.
+            self._process_plain(
+                batch, stamps if self._event_time else repeat(self._service.current_processing_time()), out
+            )
             return
         add = self._observed(self._add_merging if self._merges else self._add)
         keys = self._keys
-        stamps = repeat(None) if batch.timestamps is None else batch.timestamps
         for keys.token, value, stamp in zip(batch.keys, batch.values, stamps):  # noqa: B905
             add(value, stamp, out)
 
-    def _process_plain(self, batch: Batch, out: Output) -> None:
-        """The same for tumbling and sliding event-time windows with their own trigger, without detours."""
+    def _process_plain(self, batch: Batch, stamps: Iterable[int | None], out: Output) -> None:
+        """The same for tumbling and sliding windows with their own trigger, without detours.
+
+        No timer fires before the batch is over, so the records of a window are added together at its end.
+        """
         assert batch.keys is not None
-        assert batch.timestamps is not None
         assigner: Any = self._assigner
         size, offset = assigner._size, assigner._offset
         slide = getattr(assigner, "_slide", size)
-        keys, contents, lateness = self._keys, self._contents, self._lateness
-        add, choose = contents.add, contents.set_namespace
-        watermark, register = self._service.watermark, self._timers.register_event_timer
-        # Windows whose timers are known to be registered; none fires before the batch is over.
-        armed: set[tuple[Any, Namespace]] = set()
-        for token, value, stamp in zip(batch.keys, batch.values, batch.timestamps):  # noqa: B905
-            keys.token = token
+        lateness, watermark = 0, MIN_WATERMARK
+        if self._event_time:
+            lateness, watermark = self._lateness, self._service.watermark
+        groups: dict[tuple[Any, int], list[Any]] = {}
+        for token, value, stamp in zip(batch.keys, batch.values, stamps):  # noqa: B905
             if stamp is None:
                 assigner.assign_windows(value, None, self._assigner_context)
                 continue
             start = stamp - (stamp - offset) % slide
             late = True
             while start + size > stamp:
-                end = start + size
-                if end - 1 + lateness > watermark:
+                last = start + size - 1
+                if last > watermark:
                     late = False
-                    namespace = (start, end)
-                    choose(namespace)
-                    add(value)
-                    if end - 1 <= watermark:
-                        self._fire_window(assigner.window_from_namespace(namespace), namespace, out)
-                    if (token, namespace) not in armed:
-                        armed.add((token, namespace))
-                        if end - 1 > watermark:
-                            register(end - 1, namespace)
-                        if lateness:
-                            register(end - 1 + lateness, namespace)
+                    group = groups.get((token, start))
+                    if group is None:
+                        groups[token, start] = [value]
+                    else:
+                        group.append(value)
+                elif last + lateness > watermark:
+                    late = False
+                    self._keys.token = token
+                    self._add_behind(value, (start, start + size), out)
                 start -= slide
             if late and stamp + lateness <= watermark:
                 self._late(value, stamp, out)
+        self._add_groups(groups, size)
+
+    def _add_groups(self, groups: dict[tuple[Any, int], list[Any]], size: int) -> None:
+        keys, contents, timers = self._keys, self._contents, self._timers
+        choose, add_all = contents.set_namespace, contents.add_all
+        lateness = self._lateness if self._event_time else 0
+        register = timers.register_event_timer if self._event_time else timers.register_processing_timer
+        for (token, start), values in groups.items():
+            end = start + size
+            namespace = (start, end)
+            keys.token = token
+            choose(namespace)
+            add_all(values)
+            register(end - 1, namespace)
+            if lateness:
+                register(end - 1 + lateness, namespace)
+
+    def _add_behind(self, value: Any, namespace: Namespace, out: Output) -> None:
+        """Add to a window the watermark has passed but lateness keeps: it fires at once."""
+        self._contents.set_namespace(namespace)
+        self._contents.add(value)
+        window = self._assigner.window_from_namespace(namespace)
+        self._fire_window(window, namespace, out)
+        self._arm_cleanup(window, namespace)
 
     def _add(self, value: Any, stamp: int | None, out: Output) -> None:
         late = True
