@@ -301,9 +301,9 @@ class SlotHost:
                 hosted.operator.cancel()
 
     def current_attempt(self) -> int:
-        """The attempt that is deployed, -1 if none is."""
+        """The attempt that is deployed, -1 if none is or if it has failed here, perhaps amid a record."""
         deployment = self._deployment
-        return -1 if deployment is None else deployment.attempt
+        return -1 if deployment is None or self._failed is not None else deployment.attempt
 
     def published(self) -> dict[str, tuple[int, int]]:
         """Queryable name -> (max parallelism, parallelism) of the operator that published it here."""
