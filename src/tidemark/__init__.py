@@ -44,6 +44,10 @@ if TYPE_CHECKING:
         SerializationSchema,
         SimpleStringSchema,
     )
+    from tidemark.api.field_key import (
+        FieldKey,
+        field,
+    )
     from tidemark.api.context import (
         SinkContext,
         SourceContext,
@@ -316,6 +320,7 @@ __all__ = [
     "ExecutionConfig",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
+    "FieldKey",
     "FileSink",
     "FileSource",
     "FileSystemCheckpointStorage",
@@ -450,6 +455,7 @@ __all__ = [
     "WindowAssigner",
     "WindowFunction",
     "WindowedStream",
+    "field",
 ]
 
 _NAMES_BY_MODULE = {
@@ -492,6 +498,10 @@ _NAMES_BY_MODULE = {
         Encoder
         SerializationSchema
         SimpleStringSchema
+    """,
+    "tidemark.api.field_key": """
+        FieldKey
+        field
     """,
     "tidemark.api.context": """
         SinkContext

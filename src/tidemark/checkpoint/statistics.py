@@ -44,6 +44,11 @@ class CheckpointRecord:
     discarded: bool = False
 
     @property
+    def is_completed(self) -> bool:
+        """Whether the snapshot is complete."""
+        return self.status is CheckpointStatus.COMPLETED
+
+    @property
     def duration_ms(self) -> int | None:
         """From trigger to end, once it has ended."""
         return None if self.ended_at is None else self.ended_at - self.triggered_at

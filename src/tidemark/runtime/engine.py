@@ -81,6 +81,9 @@ class Engine(Protocol):
     def stats(self) -> list[dict[str, Any]]:
         """Statistics of every slot."""
 
+    def slot_pids(self) -> dict[int, int]:
+        """Process id of every slot; from any thread."""
+
     def events(self) -> list[SlotEvent]:
         """What slots said since the last call."""
 

@@ -98,6 +98,8 @@ class Progress:
     watermark: int = MIN_WATERMARK
     attempt: int = 0
     restored_from: int | None = None
+    first_checkpoint: int = 1
+    """Id of the first checkpoint of the current attempt."""
     metrics: dict[str, Any] = field(default_factory=dict)
 
 
@@ -184,6 +186,7 @@ class JobExecution:
         if self.attempt and self.settings.checkpointing.enabled:
             discard_unfinished(self._storage, self._layout)
         self._carry_out(Started(frozenset(range(self.plan.slots))))
+        self.progress.first_checkpoint = self.coordinator.next_checkpoint_id
         self.progress.restored_from = None if snapshot is None else snapshot.checkpoint_id
         if snapshot is not None:
             self.coordinator.restored(snapshot.checkpoint_id)
@@ -229,6 +232,7 @@ class JobExecution:
         finally:
             result.release()
         self.progress.epoch = self._epoch
+        self.progress.watermark = self.watermarks.lowest()
         self.progress.last_epoch_ms = (time.perf_counter() - started) * 1000
         self._epoch += 1
 
@@ -372,7 +376,7 @@ class JobExecution:
                 self.engine.notify_aborted(command.checkpoint_id)
                 if command.savepoint is not None:
                     self._fail_savepoint(command.savepoint, command.reason, command.message)
-                else:
+                elif command.reason.counts_as_failure:
                     _log.warning("Checkpoint %s failed: %s", command.checkpoint_id, command.message)
             case RejectSavepoint():
                 self._fail_savepoint(command.request, command.reason, command.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import tempfile
 import threading
@@ -164,6 +165,10 @@ class LocalEngine:
     def stats(self) -> list[dict[str, Any]]:
         """Statistics of every host."""
         return [host.stats() for host in self._hosts]
+
+    def slot_pids(self) -> dict[int, int]:
+        """Every slot lives in this process."""
+        return dict.fromkeys(range(len(self._hosts)), os.getpid())
 
     def events(self) -> list[SlotEvent]:
         """What hosts said since the last call."""

@@ -326,6 +326,32 @@ class JobHandle(JobClient):
         """Counters of the user's functions now."""
         return CompletableFuture.completed(self.runner.execution.accumulators())
 
+    def get_progress(self) -> dict[str, Any]:
+        """How the job stands, as plain data: status, attempt, epoch, records, checkpoints, state, slots."""
+        runner = self.runner
+        execution = runner.execution
+        progress = execution.progress
+        completed = execution.coordinator.completed.latest_checkpoint()
+        done = [record for record in execution.coordinator.statistics.records() if record.is_completed]
+        entries = 0
+        if runner.status is JobStatus.RUNNING:
+            entries = sum(slot["entries"] for slot in execution.engine.stats())
+        return {
+            "status": runner.status.name,
+            "attempt": progress.attempt,
+            "epoch": progress.epoch,
+            "records": progress.records,
+            "watermark": progress.watermark,
+            "last_epoch_ms": progress.last_epoch_ms,
+            "restored_from": progress.restored_from,
+            "last_checkpoint": None if completed is None else completed.checkpoint_id,
+            "checkpoints": len(done),
+            "checkpoints_of_attempt": sum(r.checkpoint_id >= progress.first_checkpoint for r in done),
+            "state_entries": entries,
+            "slot_pids": execution.engine.slot_pids(),
+            "failure": None if runner.failure is None else str(runner.failure),
+        }
+
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """Completes when the job has finished; fails when it failed or was cancelled."""
         return self.runner.result

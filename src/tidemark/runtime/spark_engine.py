@@ -215,6 +215,10 @@ class SparkEngine:
         answers = self._slots.request_all("stats", timeout=10.0)
         return [answer for answer in answers.values() if isinstance(answer, dict)]
 
+    def slot_pids(self) -> dict[int, int]:
+        """Process id of every slot."""
+        return self._slots.pids()
+
     def events(self) -> list[SlotEvent]:
         """What slots said since the last call."""
         return self._slots.events()

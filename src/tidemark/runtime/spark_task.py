@@ -157,13 +157,27 @@ def _run_frame(
     wanted = serializer.arrow_type()
     subtask = partition % vertex.parallelism
     for batch in batches:
-        column: pa.Array = batch.to_struct_array()
-        if column.type != wanted:
-            column = column.cast(wanted)
+        column = _as_struct(batch, wanted)
         pipeline.push(source, Records(None, None, subtask, column, serializer))
         rows = list(pipeline.rows())
         if rows:
             yield rows
+
+
+def _as_struct(batch: pa.RecordBatch, wanted: pa.DataType) -> pa.Array:
+    """The rows of a Spark batch as a column of the stream's type; columns match by position."""
+    if not pa.types.is_struct(wanted):
+        return batch.column(0).cast(wanted)
+    columns = []
+    for at in range(wanted.num_fields):
+        kind = wanted.field(at).type
+        if at >= batch.num_columns:
+            # The kind of a row: null means an insert, which is all that Spark gives.
+            columns.append(pa.nulls(batch.num_rows, kind))
+        else:
+            column = batch.column(at)
+            columns.append(column if column.type == kind else column.cast(kind))
+    return pa.StructArray.from_arrays(columns, fields=list(wanted))
 
 
 def _rows(rows: list[tuple[str, bytes]]) -> pa.RecordBatch:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
 
 from tidemark.api.graph import SinkSpec
 from tidemark.runtime.pipeline import EpochDirective, TaskSink
@@ -14,7 +12,6 @@ from tidemark.runtime.sinks.files import FileTaskSink
 from tidemark.runtime.sinks.frames import ForeachBatchSink, SparkWriterSink, frame_serializer
 from tidemark.runtime.sinks.task import CollectTaskSink, DataFrameTaskSink, PrintTaskSink
 from tidemark.slot.vertex import Vertex
-from tidemark.types.text import text_of
 
 __all__ = ["make_driver_sink", "make_task_sink", "wants_frame"]
 
@@ -58,29 +55,13 @@ def make_driver_sink(vertex: Vertex, job_id: str) -> DriverSink:
 def _file_sink(vertex: Vertex, unique: str) -> FileTaskSink:
     sink = vertex.spec.options["sink"]
     kind = vertex.input_types[0]
-
-    def encode(value: Any) -> bytes:
-        return (text_of(value, kind) + "\n").encode(sink.encoder.charset)
-
     return FileTaskSink(
         sink.base_path,
-        encode,
-        _bucketing(sink),
+        lambda value: sink.encoder.encode(value, kind),
+        sink.bucket_assigner.get_bucket_id,
         sink.output_file_config.part_prefix,
         sink.output_file_config.part_suffix,
         sink.rolling_policy.part_size,
         unique,
         vertex.id,
     )
-
-
-def _bucketing(sink: Any) -> Callable[[Any, int | None, int], str]:
-    assigner = sink.bucket_assigner
-    if assigner is None:
-        return hourly_bucket
-    return assigner.get_bucket_id  # type: ignore[no-any-return]
-
-
-def hourly_bucket(_value: Any, _timestamp: int | None, now: int) -> str:
-    """The default bucket: the hour of processing, `yyyy-MM-dd--HH`."""
-    return datetime.fromtimestamp(now / 1000, UTC).strftime("%Y-%m-%d--%H")

@@ -128,7 +128,7 @@ class FileTaskSink:
         self,
         base_path: str,
         encode: Callable[[Any], bytes],
-        bucket_of: Callable[[Any, int | None, int], str],
+        bucket_of: Callable[[Any, int], str],
         prefix: str,
         suffix: str,
         part_size: int,
@@ -140,7 +140,7 @@ class FileTaskSink:
         Args:
             base_path: The sink's directory.
             encode: Element -> bytes of its line, terminator included.
-            bucket_of: (element, timestamp, processing time) -> sub-directory, may be empty.
+            bucket_of: (element, processing time) -> sub-directory, may be empty.
             prefix: Start of final names.
             suffix: End of final names.
             part_size: Bytes after which a new file is begun.
@@ -161,10 +161,9 @@ class FileTaskSink:
     def write(self, records: Records) -> None:
         """Append records to the files of their buckets."""
         now = int(time.time() * 1000)
-        stamps = records.timestamps or [None] * len(records)
         by_bucket: dict[str, list[bytes]] = {}
-        for value, stamp in zip(records.values, stamps, strict=True):
-            by_bucket.setdefault(self._bucket_of(value, stamp, now), []).append(self._encode(value))
+        for value in records.values:
+            by_bucket.setdefault(self._bucket_of(value, now), []).append(self._encode(value))
         for bucket, lines in by_bucket.items():
             part = self._open.get(bucket) or self._begin(bucket)
             part.write(b"".join(lines), len(lines))

@@ -31,7 +31,7 @@ __all__ = ["SparkBatchSource", "SparkStreamSource", "pack_position", "unpack_pos
 
 _log = logging.getLogger(__name__)
 
-_HANDOVER_S = 30.0
+_STOP_S = 30.0
 
 
 class SparkBatchSource:
@@ -75,10 +75,6 @@ class SparkBatchSource:
         """Nothing is held."""
 
 
-class _Released(Exception):
-    """Ends the streaming query from inside its callback; kept short, because Spark prints it."""
-
-
 class _Handover:
     """Passes micro-batches from the query's thread to the epoch loop, one at a time."""
 
@@ -90,18 +86,16 @@ class _Handover:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """The `foreachBatch` callback: offer, then wait until the epoch is done."""
         if self._stopped.is_set():
-            raise _Released("stopped")
+            return
         self.offered.put((frame, batch_id))
         self._taken.acquire()
-        if self._stopped.is_set():
-            raise _Released("stopped")
 
     def done(self) -> None:
         """The epoch with the offered batch succeeded."""
         self._taken.release()
 
     def stop(self) -> None:
-        """Let the callback end the query."""
+        """Let the callback return; it takes no batch any more."""
         self._stopped.set()
         self._taken.release()
 
@@ -186,8 +180,12 @@ class SparkStreamSource:
         query, self._query = self._query, None
         if query is None:
             return
+        # stop() waits for the callback, which waits for us: so it runs beside its release. An exception in the
+        # callback would end the query as well, but Spark prints it over a page.
+        stopping = threading.Thread(target=query.stop, daemon=True)
+        stopping.start()
         self._handover.stop()
-        query.stop()
+        stopping.join(_STOP_S)
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
