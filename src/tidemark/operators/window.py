@@ -126,6 +126,8 @@ class WindowOperator(KeyedOperator):
 
     def _register_states(self) -> None:
         self._contents: Any = self.keyed_state(self._settings.contents(), self.timer_namespace)
+        # Stores of users may know only what the public handles can do.
+        self._plain_windows = self._plain_windows and hasattr(self._contents, "add_all")
         if self._merges:
             assigner = cast("MergingWindowAssigner[Any, Any]", self._assigner)
             self._merging = MergingWindowSet(assigner, cast("Any", self.keyed_state(MERGING_WINDOWS)))
