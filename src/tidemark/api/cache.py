@@ -86,7 +86,7 @@ class CacheRun:
         ]
         collectors = []
         for at, (cache, buffer) in enumerate(self._filling):
-            spec = SinkSpec("collect", "at-least-once", {"buffer": buffer})
+            spec = SinkSpec("collect", "exactly-once", {"buffer": buffer})
             # Ids of the environment's graph are positive and grow; these must not meet a later one.
             collectors.append(Node(-1 - at, NodeKind.SINK, "Cache Writer", spec, [Edge(cache.node.id)]))
         self.graph = Graph({**reached.nodes, **{node.id: node for node in collectors}})

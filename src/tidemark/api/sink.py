@@ -110,7 +110,7 @@ class SinkMethods:
         if limit is not None and limit < 1:
             raise ConfigError(f"limit must be at least 1, not {limit}.")
         buffer = CollectBuffer()
-        spec = SinkSpec("collect", "at-least-once", {"buffer": buffer})
+        spec = SinkSpec("collect", "exactly-once", {"buffer": buffer})
         environment = self._environment
         self._collected()._sink("Collect", spec)
         iterator = CloseableIterator(
