@@ -84,12 +84,13 @@ class CacheRun:
         self._filling = [
             (c, CollectBuffer()) for c in caches if c.node.id in reached.nodes and not c.source()
         ]
-        collectors = []
-        for at, (cache, buffer) in enumerate(self._filling):
+        self.graph = reached
+        for cache, buffer in self._filling:
             spec = SinkSpec("collect", "exactly-once", {"buffer": buffer})
-            # Ids of the environment's graph are positive and grow; these must not meet a later one.
-            collectors.append(Node(-1 - at, NodeKind.SINK, "Cache Writer", spec, [Edge(cache.node.id)]))
-        self.graph = Graph({**reached.nodes, **{node.id: node for node in collectors}})
+            # The id may be given again later by the environment, but then to a node of another job.
+            node = Node(max(reached.nodes) + 1, NodeKind.SINK, "Cache Writer", spec, [Edge(cache.node.id)])
+            node.uid = f"cache-writer-{cache.node.id}"
+            reached.add(node)
 
     def finish_with(self, result: CompletableFuture[JobExecutionResult]) -> None:
         """Keep the collected elements if the job succeeds."""

@@ -22,6 +22,7 @@ from tidemark.api.executor import (
 from tidemark.api.functions import ParallelSourceFunction, SourceFunction
 from tidemark.api.graph import Graph, SourceSpec
 from tidemark.api.job import JobClient, JobExecutionResult
+from tidemark.api.programmed_options import options_of
 from tidemark.api.spark_schema import type_of_schema
 from tidemark.api.state_backends import (
     MemoryStateBackend,
@@ -379,7 +380,8 @@ class StreamExecutionEnvironment(EnvironmentOptions):
     def _programmatic(self) -> Configuration:
         """Everything that was set by methods, as the top layer."""
         layer = overlay(self._programmed, self._config.programmatic)
-        return overlay(layer, self._checkpoint_config.programmatic)
+        layer = overlay(layer, self._checkpoint_config.programmatic)
+        return overlay(layer, options_of(self._state_backend, self._restart_strategy))
 
     def _spark_bridge(self) -> Any:
         return importlib.import_module("tidemark.runtime.spark_bridge")

@@ -43,10 +43,10 @@ class _Windowed:
             raise TypeError(f"Expected a WindowAssigner, not {window_assigner!r}.")
         self._keyed_stream = keyed_stream
         self._assigner = window_assigner
-        self._trigger: Trigger[Any, Any] | None = None
+        self._trigger = window_assigner.get_default_trigger(keyed_stream._environment)
         self._allowed_lateness = 0
         self._late_tag: OutputTag | None = None
-        self._check_merging(window_assigner.get_default_trigger())
+        self._check_merging(self._trigger)
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         """The environment of the stream."""

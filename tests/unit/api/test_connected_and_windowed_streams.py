@@ -257,6 +257,16 @@ def test_wrong_functions_on_windows_are_refused(env, windowed):
         every.process(Whole())
 
 
+def test_an_assigner_with_pyflinks_signature_gives_the_trigger(env, last_node):
+    class Mine(TumblingEventTimeWindows):
+        def get_default_trigger(self, env):
+            return CountTrigger.of(3)
+
+    env.from_collection([1]).key_by(first).window(Mine(5, 0)).reduce(max)
+
+    assert isinstance(last_node(env).spec.options["trigger"], CountTrigger)
+
+
 def test_merging_windows_want_a_trigger_that_can_merge(env):
     keyed = env.from_collection([1]).key_by(first)
     with pytest.raises(TypeError, match="merging"):

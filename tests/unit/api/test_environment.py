@@ -122,6 +122,21 @@ def test_configuration_shows_what_is_in_force(new_env):
     assert effective.get_integer("akka.framesize", 0) == 10485760
 
 
+def test_configuration_shows_backend_and_strategy_of_the_program(env):
+    env.set_state_backend(FsStateBackend("/c"))
+    env.set_restart_strategy(RestartStrategies.failure_rate_restart(3, 1000, 10))
+    effective = env.get_configuration()
+    assert effective.get_string("state.backend", "") == "filesystem"
+    assert effective.get_string("restart-strategy.type", "") == "failure-rate"
+    assert effective.get_integer("restart-strategy.failure-rate.max-failures-per-interval", 0) == 3
+
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(4, 10))
+    assert env.get_configuration().get_integer("restart-strategy.fixed-delay.attempts", 0) == 4
+
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    assert env.get_configuration().get_string("restart-strategy", "") == "none"
+
+
 def test_configure_applies_only_what_is_there(env):
     env.set_parallelism(3).set_state_backend(HashMapStateBackend())
 
