@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph, SinkSpec, SourceSpec
 from tidemark.api.job import JobClient
 from tidemark.clock import Clock, SystemClock
+from tidemark.config import Options
 from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
+from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution, JobParts
 from tidemark.runtime.local_engine import LocalEngine
+from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.runner import JobHandle, JobRunner
 from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.sinks.factory import make_driver_sink, wants_frame
-from tidemark.runtime.sources.driver import CollectionSource, FileSource, FunctionSource, SequenceSource, Source
+from tidemark.runtime.sources.driver import (
+    CollectionSource,
+    FileSource,
+    FunctionSource,
+    SequenceSource,
+    Source,
+)
 from tidemark.runtime.storage import backend_choice, storage_plan
 from tidemark.slot.vertex import Vertex
 
@@ -43,8 +53,16 @@ class LocalExecutor:
             storage,
             backend_choice(settings),
         )
-        runner = JobRunner(execution)
+        token = secrets.token_bytes(32)
+        queries = LocalQueryServers(engine, token, ports_of(settings, Options.QUERYABLE_SERVER_PORTS))
+        control = JobControl(Endpoint(token, query_addresses=queries.addresses, release=queries.close))
+        runner = JobRunner(execution, on_end=control.close)
         engine.on_event = runner.wake.set
+        try:
+            control.open(runner)
+        except BaseException:
+            engine.stop()
+            raise
         runner.start()
         return JobHandle(runner)
 

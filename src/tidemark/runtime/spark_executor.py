@@ -11,6 +11,7 @@ from tidemark.api.job import JobClient
 from tidemark.clock import SystemClock
 from tidemark.config import Options
 from tidemark.ids import new_job_id
+from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution, JobParts
 from tidemark.runtime.launch import launch_slots
 from tidemark.runtime.local_executor import split_source
@@ -42,7 +43,7 @@ class SparkExecutor:
         job_id = new_job_id()
         token = secrets.token_bytes(32)
         host = _driver_host(session)
-        ports = _ports(configuration.get(Options.QUERYABLE_SERVER_PORTS))
+        ports = ports_of(settings, Options.QUERYABLE_SERVER_PORTS)
         slots = SlotManager(
             job_id,
             token,
@@ -63,10 +64,13 @@ class SparkExecutor:
                 storage_plan(settings),
                 backend_choice(settings),
             )
+            application = str(session.sparkContext.applicationId)
+            control = JobControl(Endpoint(token, host, application, lambda: _query_addresses(engine)))
+            runner = JobRunner(execution, on_end=control.close)
+            control.open(runner)
         except BaseException:
             slots.stop()
             raise
-        runner = JobRunner(execution)
         engine.on_event = runner.wake.set
         runner.start()
         return JobHandle(runner)
@@ -91,6 +95,11 @@ def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[i
     return context.parallelize(wanted, len(wanted)).mapPartitions(launch_slots).collect()
 
 
+def _query_addresses(engine: SparkEngine) -> list[str | None]:
+    _names, addresses = engine.published()
+    return [addresses.get(slot) for slot in range(max(addresses, default=-1) + 1)]
+
+
 def _is_local(session: SparkSession) -> bool:
     return str(session.sparkContext.master).startswith("local")
 
@@ -99,12 +108,6 @@ def _driver_host(session: SparkSession) -> str:
     if _is_local(session):
         return "127.0.0.1"
     return str(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))
-
-
-def _ports(text: str) -> list[int]:
-    from tidemark.queryable.ports import parse_port_range
-
-    return parse_port_range(text)
 
 
 def _ship_artifacts(session: SparkSession, settings: JobSettings) -> None:

@@ -1,0 +1,316 @@
+"""The control endpoint of a running job, in its driver: how other processes see, stop and cancel it.
+
+`JobControl` opens an authenticated socket, registers the job in this machine's registry (`tidemark.jobs`)
+and, if `queryable-state.enable` is on, runs the proxy that clients of queryable state talk to. All of it
+ends with the job, which then appears in the history. Handlers run in threads of their own and only use
+what `JobRunner` offers to any thread. The wire form is that of `runtime.control_client`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidemark import wire
+from tidemark.config import ConfigOption, Options
+from tidemark.errors import ConfigError, IllegalStateError, TidemarkError
+from tidemark.futures import CompletableFuture
+from tidemark.jobs import JobRecord, remove_record, write_record
+from tidemark.queryable.ports import parse_port_range
+from tidemark.queryable.proxy import JobRoute, QueryableStateClientProxy
+from tidemark.runtime.control_client import describe_error
+from tidemark.runtime.history import EndedJob, remember
+from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
+
+if TYPE_CHECKING:
+    from tidemark.api.executor import JobSettings
+    from tidemark.runtime.runner import JobRunner
+
+__all__ = ["Endpoint", "JobControl", "ended_jobs", "live_jobs", "ports_of"]
+
+_log = logging.getLogger(__name__)
+
+_POLL_S = 0.2
+_GRACE_S = 5.0
+"""How long requests under way may still answer after the job has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How a job is reached, as its executor knows it."""
+
+    token: bytes
+    host: str = "127.0.0.1"
+    """Address of the driver that clients can reach; servers bind to it."""
+    application_id: str | None = None
+    """Of the Spark application, if there is one."""
+    query_addresses: Callable[[], Sequence[str | None]] = tuple
+    """Address of each slot's queryable-state server, now; from any thread."""
+    release: Callable[[], None] = lambda: None
+    """Called once when the job has ended."""
+
+
+class JobControl:
+    """The endpoint of one job, from `open` to `close`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Prepare; nothing listens yet."""
+        self._endpoint = endpoint
+        self._runner: JobRunner | None = None
+        self._listener: socket.socket | None = None
+        self._proxy: QueryableStateClientProxy | None = None
+        self._connections: set[wire.Connection] = set()
+        self._busy = 0
+        self._idle = threading.Condition()
+        self._withdrawn = threading.Event()
+        self._closed = threading.Event()
+        self._handlers: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "summary": lambda _: job_summary(self._job, endpoint.application_id),
+            "info": self._info,
+            "checkpoints": lambda _: checkpoint_facts(self._job),
+            "savepoint": lambda arguments: self._wait(self._job.savepoint(arguments.get("directory"))),
+            "stop": self._stop,
+            "cancel": self._cancel,
+        }
+        self.address = ""
+
+    @property
+    def _job(self) -> JobRunner:
+        assert self._runner is not None
+        return self._runner
+
+    @property
+    def query_port(self) -> int | None:
+        """Port of the queryable-state proxy, None if queries are off."""
+        return None if self._proxy is None else self._proxy.port
+
+    def open(self, runner: JobRunner) -> None:
+        """Listen and register the job; call it before the runner starts.
+
+        A registry that cannot be written costs a warning, not the job.
+
+        Raises:
+            ConfigError: No port is free for the queryable-state proxy.
+        """
+        self._runner = runner
+        settings = runner.execution.settings
+        self._listener, self.address = wire.listen(f"tcp:{self._endpoint.host}:0")
+        try:
+            if settings.configuration.get(Options.QUERYABLE_STATE_ENABLE):
+                self._proxy = self._open_proxy(settings)
+        except BaseException:
+            self._listener.close()
+            raise
+        threading.Thread(target=self._accept, name="tidemark-control", daemon=True).start()
+        summary = job_summary(runner)
+        try:
+            write_record(
+                JobRecord(
+                    job_id=runner.execution.job_id,
+                    name=settings.job_name,
+                    pid=os.getpid(),
+                    control_address=self.address,
+                    token=self._endpoint.token.hex(),
+                    query_port=self.query_port,
+                    start_time=summary["start_time"],
+                )
+            )
+        except OSError as exc:
+            _log.warning("Job %s cannot be found by other processes: %s", runner.execution.job_id, exc)
+        _live[runner.execution.job_id] = self
+
+    def close(self) -> None:
+        """Withdraw the job: no more requests, no record, an entry in the history. Idempotent."""
+        if self._runner is None or self._closed.is_set():
+            return
+        runner = self._runner
+        ended = _ended_job(runner, self._endpoint.application_id)
+        with contextlib.suppress(OSError):
+            remove_record(ended.job_id)
+        try:
+            remember(ended)
+        except OSError as exc:
+            _log.warning("The history of jobs was not written: %s", exc)
+        self._withdrawn.set()
+        self._close_sockets()
+        self._endpoint.release()
+        _ended.append(ended)
+        _live.pop(ended.job_id, None)
+        self._closed.set()
+
+    def settle(self) -> None:
+        """The interpreter exits: let a job that has ended finish `close`; withdraw one that still runs."""
+        if self._job.status.is_terminal_state():
+            self._closed.wait(_GRACE_S)
+        else:
+            with contextlib.suppress(OSError):
+                remove_record(self._job.execution.job_id)
+
+    def _close_sockets(self) -> None:
+        if self._listener is not None:
+            with contextlib.suppress(OSError):
+                # Closing alone would not wake the thread that accepts.
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+        with self._idle:
+            # Whoever asked for the end of the job is still to be told that it came.
+            self._idle.wait_for(lambda: self._busy == 0, _GRACE_S)
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close()
+        if self._proxy is not None:
+            self._proxy.close()
+
+    # Requests
+
+    def _info(self, _arguments: dict[str, Any]) -> dict[str, Any]:
+        facts = job_facts(self._job, self._endpoint.application_id)
+        return {**facts, "control_address": self.address, "query_port": self.query_port}
+
+    def _stop(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        path = self._wait(self._job.stop(bool(arguments.get("drain")), arguments.get("directory")))
+        self._wait_for_end()
+        return {"savepoint": path}
+
+    def _cancel(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        path = None
+        if arguments.get("savepoint"):
+            path = self._wait(self._job.savepoint(arguments.get("directory")))
+        self._job.cancel()
+        self._wait_for_end()
+        return {"savepoint": path}
+
+    def _wait_for_end(self) -> None:
+        """Until the job has released everything and no list shows it as running."""
+        self._job.join()
+        self._withdrawn.wait(_GRACE_S)
+
+    def _wait(self, future: CompletableFuture[str]) -> str:
+        """The result, also when the job ends before anybody completes the future."""
+        ended_at: float | None = None
+        while not future.done():
+            with contextlib.suppress(TimeoutError):
+                future.exception(_POLL_S)
+            if self._job.status.is_terminal_state() and not future.done():
+                ended_at = ended_at or time.monotonic()
+                if time.monotonic() - ended_at > 2 * _POLL_S:
+                    raise IllegalStateError(f"The job ended ({self._job.status.name}) before it answered.")
+        return future.result()
+
+    # Sockets
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        while True:
+            try:
+                sock, _peer = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(sock,), name="tidemark-control", daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            connection = wire.accept(sock, self._endpoint.token)
+        except (OSError, TidemarkError) as exc:
+            _log.warning("The control endpoint refused a connection: %s", exc)
+            sock.close()
+            return
+        with self._idle:
+            self._connections.add(connection)
+        try:
+            while True:
+                header, _body = connection.receive()
+                self._respond(connection, header)
+        except OSError:
+            pass
+        finally:
+            with self._idle:
+                self._connections.discard(connection)
+            connection.close()
+
+    def _respond(self, connection: wire.Connection, header: Any) -> None:
+        with self._idle:
+            self._busy += 1
+        try:
+            connection.send(self._answer(header))
+        finally:
+            with self._idle:
+                self._busy -= 1
+                self._idle.notify_all()
+
+    def _answer(self, header: Any) -> list[Any]:
+        try:
+            name, arguments = header
+            handler = self._handlers.get(name)
+            if handler is None:
+                raise ConfigError(f"A job does not know the request '{name}'.")
+            return ["ok", handler(arguments)]
+        except Exception as exc:
+            return ["error", describe_error(exc)]
+
+    # Queryable state
+
+    def _open_proxy(self, settings: JobSettings) -> QueryableStateClientProxy:
+        configuration = settings.configuration
+        return QueryableStateClientProxy(
+            ports_of(settings, Options.QUERYABLE_PROXY_PORTS),
+            self._endpoint.token,
+            self._route,
+            self._endpoint.host,
+            query_threads=configuration.get(Options.QUERYABLE_PROXY_QUERY_THREADS),
+        )
+
+    def _route(self, job_id: str) -> JobRoute | None:
+        runner = self._job
+        if job_id != runner.execution.job_id:
+            return None
+        # The attempt is read first: addresses of a later one would only be refused there and asked again.
+        attempt = runner.execution.attempt
+        return JobRoute(job_id, runner.status.name, attempt, tuple(self._endpoint.query_addresses()))
+
+
+_live: dict[str, JobControl] = {}
+_ended: deque[EndedJob] = deque(maxlen=1000)
+
+
+def live_jobs() -> list[JobRunner]:
+    """The jobs that run in this process."""
+    return [control._job for control in list(_live.values())]
+
+
+def ended_jobs() -> list[EndedJob]:
+    """The jobs that ended in this process, oldest first."""
+    return list(_ended)
+
+
+def ports_of(settings: JobSettings, option: ConfigOption[str]) -> list[int]:
+    """The ports a port option names; after those of its default, which nobody chose, any free one.
+
+    Raises:
+        ConfigError: The option does not parse.
+    """
+    text = str(settings.configuration.get(option))
+    ports = parse_port_range(text)
+    return [*ports, 0] if text == option.default_text and 0 not in ports else ports
+
+
+def _ended_job(runner: JobRunner, application_id: str | None) -> EndedJob:
+    summary = job_summary(runner, application_id)
+    error = runner.result.exception() if runner.status.name == "FAILED" else None
+    failure = None if error is None else str(error)
+    return EndedJob(**summary, end_time=round(time.time() * 1000), failure=failure)
+
+
+@atexit.register
+def _settle() -> None:
+    for control in list(_live.values()):
+        control.settle()

@@ -1,0 +1,159 @@
+"""Talking to a running job: the requests of `runtime.control`, from any process, without Spark.
+
+Frames are those of `tidemark.wire`. Request header: `[name, arguments]`; answer: `["ok", result]` or
+`["error", description]`. Both are MessagePack and nothing else: neither side unpickles what the other sent.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self, cast
+
+from tidemark import errors, wire
+from tidemark.errors import ConfigError, FailureReason, JobNotFoundError, TidemarkError
+from tidemark.jobs import TOKEN_VARIABLE, JobRecord, find_job, token_bytes
+
+__all__ = ["ControlClient", "JobUnreachableError", "describe_error", "restore_error"]
+
+_CONNECT_S = 10.0
+
+
+class JobUnreachableError(TidemarkError):
+    """Nobody answers at the job's address, or the token is not the job's; check both."""
+
+    code = "JOB_UNREACHABLE"
+
+
+class ControlClient:
+    """A connection to one job. One request at a time; a context manager."""
+
+    def __init__(self, address: str, token: bytes, timeout: float | None = None) -> None:
+        """Connect.
+
+        Args:
+            address: `tcp:host:port` or `unix:path`.
+            token: The job's token.
+            timeout: Seconds an answer may take; None waits as long as it takes.
+
+        Raises:
+            JobUnreachableError: Nobody is there, or the token is refused.
+        """
+        self.address = address
+        self.token = token
+        try:
+            self._connection = wire.connect(address, token, min(_CONNECT_S, timeout or _CONNECT_S))
+        except (wire.WireClosed, wire.AuthenticationError, OSError) as exc:
+            raise JobUnreachableError(
+                f"The job at {address.partition(':')[2]} cannot be reached or refuses the token: {exc}"
+            ) from exc
+        self._connection.set_timeout(timeout)
+
+    @classmethod
+    def of_record(cls, record: JobRecord, timeout: float | None = None) -> ControlClient:
+        """Connect to a job of this machine.
+
+        Raises:
+            JobUnreachableError: It does not answer.
+        """
+        if not record.control_address:
+            raise JobUnreachableError(f"Job {record.job_id} has no control address.")
+        return cls(record.control_address, token_bytes(record.token), timeout)
+
+    @classmethod
+    def find(cls, job: str, remote: str | None = None, timeout: float | None = None) -> ControlClient:
+        """Connect to a job by id, or by a unique beginning of it.
+
+        Args:
+            job: Its id.
+            remote: `HOST:PORT` of a job on another machine, whose token is in `$TIDEMARK_TOKEN`; None: a
+                job of this machine.
+            timeout: As for the constructor.
+
+        Raises:
+            JobNotFoundError: No such job here, or another one at that address.
+            JobUnreachableError: It does not answer.
+            ConfigError: The address is malformed or the token is missing.
+        """
+        if remote is None:
+            return cls.of_record(find_job(job), timeout)
+        client = cls.at(remote, timeout)
+        try:
+            found = str(client.request("summary")["job_id"])
+            if not job or not found.startswith(job):
+                raise JobNotFoundError(f"At {remote} runs job {found}, not '{job}'.", job_id=job)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    @classmethod
+    def at(cls, remote: str, timeout: float | None = None) -> ControlClient:
+        """Connect to whichever job answers at `HOST:PORT`, with the token in `$TIDEMARK_TOKEN`.
+
+        Raises:
+            JobUnreachableError: It does not answer.
+            ConfigError: The address is malformed or the token is missing.
+        """
+        host, _, port = remote.rpartition(":")
+        if not host or not port.isdigit() or int(port) > 65535:
+            raise ConfigError(f"'{remote}' is not an address. Write HOST:PORT.")
+        text = os.environ.get(TOKEN_VARIABLE)
+        if not text:
+            raise ConfigError(f"A job on another machine needs its token in ${TOKEN_VARIABLE}.")
+        return cls(f"tcp:{host}:{port}", token_bytes(text), timeout)
+
+    @property
+    def host(self) -> str:
+        """Host of the job's driver."""
+        return self.address.partition(":")[2].rpartition(":")[0]
+
+    def request(self, name: str, **arguments: Any) -> Any:
+        """Ask and wait for the answer.
+
+        Raises:
+            TidemarkError: What the job answered with, by its own class.
+            JobUnreachableError: The job went away, or took too long.
+        """
+        try:
+            self._connection.send([name, arguments])
+            (kind, content), _body = self._connection.receive()
+        except (wire.WireClosed, TimeoutError) as exc:
+            raise JobUnreachableError(f"The job went away before it answered: {exc}") from exc
+        if kind == "error":
+            raise restore_error(content)
+        return content
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """An error as plain data, for an answer."""
+    if isinstance(error, TidemarkError):
+        facts = {k: v for k, v in error.facts().items() if isinstance(v, (str, int, float, list, tuple))}
+        return {"type": type(error).__name__, "code": error.code, "message": str(error), "facts": facts}
+    return {
+        "type": "TidemarkError",
+        "code": TidemarkError.code,
+        "message": f"{type(error).__name__}: {error}",
+        "facts": {},
+    }
+
+
+def restore_error(description: dict[str, Any]) -> TidemarkError:
+    """The error behind `describe_error`; a class that is not ours becomes a plain `TidemarkError`."""
+    found = getattr(errors, str(description.get("type")), None)
+    known = isinstance(found, type) and issubclass(found, TidemarkError)
+    error = cast("type[TidemarkError]", found if known else TidemarkError)(str(description.get("message")))
+    facts = description.get("facts") or {}
+    for name, value in facts.items():
+        if name in error.__dict__:
+            setattr(error, name, FailureReason(value) if name == "reason" else value)
+    return error

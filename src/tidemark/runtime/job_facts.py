@@ -1,0 +1,116 @@
+"""A running job as plain data: what the control endpoint answers with. Called from any thread."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from tidemark.api.graph import NodeKind
+from tidemark.checkpoint.statistics import CheckpointRecord
+from tidemark.config import Options
+
+if TYPE_CHECKING:
+    from tidemark.runtime.runner import JobRunner
+    from tidemark.slot.vertex import Vertex
+
+__all__ = ["checkpoint_facts", "job_facts", "job_summary"]
+
+
+def job_summary(runner: JobRunner, application_id: str | None = None) -> dict[str, Any]:
+    """What a list of jobs shows."""
+    execution = runner.execution
+    return {
+        "job_id": execution.job_id,
+        "name": execution.settings.job_name,
+        "status": runner.status.name,
+        "start_time": round(runner.started_at * 1000),
+        "application_id": application_id,
+        "pid": os.getpid(),
+    }
+
+
+def job_facts(runner: JobRunner, application_id: str | None = None) -> dict[str, Any]:
+    """Everything about a job: progress, plan, sinks with their guarantee, checkpoints in short."""
+    from tidemark.runtime.runner import JobHandle
+
+    execution = runner.execution
+    settings = execution.settings
+    statistics = execution.coordinator.statistics
+    try:
+        progress = JobHandle(runner).get_progress()
+    except Exception as exc:
+        # Slots come and go while the job restarts; the rest is worth showing all the same.
+        progress = {"status": runner.status.name, "unavailable": f"{type(exc).__name__}: {exc}"}
+    vertices = list(execution.plan.vertices.values())
+    return {
+        **job_summary(runner, application_id),
+        "target": settings.configuration.get(Options.EXECUTION_TARGET),
+        "state_backend": type(settings.state_backend).__name__,
+        "batch_mode": settings.batch_mode,
+        "parallelism": settings.parallelism,
+        "slots": execution.plan.slots,
+        "savepoint_directory": settings.savepoint_directory,
+        "started_from": settings.savepoint_path,
+        "progress": _plain(progress),
+        "checkpointing": {
+            "interval": settings.checkpointing.interval if settings.checkpointing.enabled else None,
+            "mode": settings.checkpointing.mode.name,
+            "triggered": statistics.triggered,
+            "completed": statistics.completed,
+            "failed": statistics.failed,
+            "restored": statistics.restored,
+        },
+        "sources": [_node(vertex) for vertex in vertices if vertex.kind is NodeKind.SOURCE],
+        "sinks": [
+            {**_node(vertex), "guarantee": vertex.spec.guarantee}
+            for vertex in vertices
+            if vertex.kind is NodeKind.SINK
+        ],
+        "nodes": [_node(vertex) for vertex in vertices],
+    }
+
+
+def checkpoint_facts(runner: JobRunner) -> list[dict[str, Any]]:
+    """The last checkpoints and savepoints, newest first."""
+    return [_checkpoint(record) for record in runner.execution.coordinator.statistics.records()]
+
+
+def _checkpoint(record: CheckpointRecord) -> dict[str, Any]:
+    return {
+        "checkpoint_id": record.checkpoint_id,
+        "status": record.status.value,
+        "type": "savepoint" if record.is_savepoint else "checkpoint",
+        "triggered_at": record.triggered_at,
+        "ended_at": record.ended_at,
+        "duration_ms": record.duration_ms,
+        "slots": record.slots,
+        "acknowledged": record.acknowledged,
+        "state_size": record.state_size,
+        "written_size": record.written_size,
+        "sync_ms": record.sync_ms,
+        "async_ms": record.async_ms,
+        "directory": record.directory,
+        "reason": None if record.reason is None else record.reason.value,
+        "message": record.message,
+        "discarded": record.discarded,
+    }
+
+
+def _node(vertex: Vertex) -> dict[str, Any]:
+    return {
+        "id": vertex.id,
+        "name": vertex.name,
+        "uid": vertex.uid,
+        "kind": vertex.kind.value,
+        "parallelism": vertex.parallelism,
+        "max_parallelism": vertex.max_parallelism,
+        "inputs": [{"id": edge.source, "ship_strategy": edge.ship.value} for edge in vertex.inputs],
+    }
+
+
+def _plain(facts: dict[str, Any]) -> dict[str, Any]:
+    """MessagePack and JSON want text as keys."""
+    return {
+        name: {str(k): v for k, v in value.items()} if isinstance(value, dict) else value
+        for name, value in facts.items()
+    }
