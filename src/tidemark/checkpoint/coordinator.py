@@ -129,6 +129,10 @@ class CheckpointCoordinator:
         """The id the next snapshot will have."""
         return self._next_id
 
+    def needs_shared_file(self, name: str) -> bool:
+        """Whether a completed checkpoint of the job refers to that file in `shared/`."""
+        return self._shared.is_referenced(name)
+
     def pending(self) -> list[int]:
         """Ids of the snapshots in the making."""
         return sorted(self._pending)

@@ -7,6 +7,7 @@ A deletion that fails is logged and left; it costs space, not correctness.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection
 
 from tidemark.checkpoint.layout import JobLayout, SnapshotLocation, resolve_snapshot_path, savepoint_location
 from tidemark.checkpoint.messages import Discard
@@ -40,19 +41,37 @@ def discard_job(storage: Storage, layout: JobLayout) -> None:
         _log.warning("The checkpoint directory of job %s stays behind: %s", layout.job_id, exc)
 
 
-def discard_unfinished(storage: Storage, layout: JobLayout) -> list[str]:
-    """Delete checkpoint directories without `_metadata`, left by a crash; return them.
+def discard_unfinished(
+    storage: Storage,
+    layout: JobLayout,
+    kept: Collection[int] | None = None,
+    is_needed: Callable[[str], bool] = lambda _name: True,
+) -> list[str]:
+    """Delete checkpoint directories left by a crash; return them.
 
     Only call this while no checkpoint of the job is pending.
+
+    Args:
+        storage: Where they are.
+        layout: Of the job.
+        kept: Checkpoints that stay; None: all that have `_metadata`.
+        is_needed: Whether a file in `shared/` stays.
+
+    Raises:
+        StorageError: Something could not be listed or deleted.
     """
+    for name in storage.list(layout.shared):
+        if not is_needed(name):
+            storage.delete(join(layout.shared, name))
     gone = []
     for name in storage.list(layout.directory):
         number = name.removeprefix("chk-")
         if number == name or not number.isdigit():
             continue
         location = layout.checkpoint(int(number))
-        if not storage.is_file(location.metadata_path):
-            storage.delete_tree(location.directory)
+        complete = storage.is_file(location.metadata_path)
+        if not complete or (kept is not None and int(number) not in kept):
+            _delete_snapshot(storage, location)
             gone.append(location.directory)
     return gone
 

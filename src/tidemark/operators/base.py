@@ -174,6 +174,9 @@ class Operator(ABC):
     def process(self, input_index: int, batch: Batch, out: Output) -> None:
         """Process the records of a batch in order."""
 
+    def restore_watermark(self, watermark: int) -> None:
+        """Stand where the operator stood at the cut; nothing fires. Called after `setup`."""
+
     def advance_watermark(self, watermark: int, out: Output) -> None:
         """The combined watermark rose to `watermark`: fire what is due. Never goes back."""
 

@@ -78,6 +78,10 @@ class FunctionOperator(Operator):
         """Call the user's `open`."""
         self._functions.open(self._runtime_context)
 
+    def restore_watermark(self, watermark: int) -> None:
+        """Let contexts show the watermark of the cut."""
+        self._service.watermark = watermark
+
     def advance_watermark(self, watermark: int, out: Output) -> None:
         """Remember the watermark for contexts."""
         if watermark > self._service.watermark:

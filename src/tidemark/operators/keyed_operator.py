@@ -141,6 +141,11 @@ class KeyedOperator(FunctionOperator):
     def _on_timer(self, domain: TimeDomain, namespace: Namespace, timestamp: int, out: Output) -> None:
         """A timer fired; its key is current."""
 
+    def restore_watermark(self, watermark: int) -> None:
+        """Stand at the watermark of the cut: what is late stays late, what waited for the next one waits."""
+        super().restore_watermark(watermark)
+        self._timers.watermark = watermark
+
     def advance_watermark(self, watermark: int, out: Output) -> None:
         """Fire the event-time timers that are due; in batch mode time belongs to the keys."""
         if self._buffer is None and watermark > self._service.watermark:

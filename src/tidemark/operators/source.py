@@ -133,6 +133,11 @@ class SourceOperator(FunctionOperator):
         parallelism = self._environment.info.parallelism
         self._done = list(self._operator_state.get_list_state(_FINISHED).get()) == [parallelism]
 
+    def restore_watermark(self, watermark: int) -> None:
+        """Go on from the watermark of the cut."""
+        super().restore_watermark(watermark)
+        self._watermark = watermark
+
     def open(self) -> None:
         """Call the user's `open` and start `run`."""
         super().open()

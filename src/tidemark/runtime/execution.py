@@ -56,7 +56,15 @@ from tidemark.checkpoint.rescale import SubtaskRestore, map_operators, plan_rest
 from tidemark.checkpoint.retention import discard, discard_job, discard_unfinished
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
-from tidemark.errors import CheckpointError, FailureReason, RestoreError, SlotLostError, StorageError
+from tidemark.errors import (
+    CheckpointError,
+    FailureReason,
+    MetadataError,
+    RestoreError,
+    SavepointNotFoundError,
+    SlotLostError,
+    StorageError,
+)
 from tidemark.futures import CompletableFuture
 from tidemark.operators.base import MIN_WATERMARK
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
@@ -72,9 +80,10 @@ from tidemark.slot.vertex import dump_functions
 
 __all__ = ["CRASH_POINTS", "JobExecution", "JobParts", "Progress"]
 
-CRASH_POINTS = ("epoch", "before-metadata", "after-metadata", "commit", "retention")
-"""Where a crash leaves something behind (ARCHITECTURE.md, crash points): an epoch processed but not taken;
-files without metadata; metadata without notification; sinks committed in part; a checkpoint half deleted."""
+CRASH_POINTS = ("epoch", "barrier", "before-metadata", "after-metadata", "commit", "notify", "retention", "restore")
+"""Where a crash leaves something behind (ARCHITECTURE.md, crash points): an epoch processed but not taken; slots
+cut but nothing written; files without metadata; metadata without commit; sinks committed in part; slots notified
+but sources not; a checkpoint half deleted; slots restored but sources not rewound."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +94,15 @@ class JobParts:
 
     make_source: Callable[[Any], Source]
     make_sink: Callable[[Any], DriverSink]
+
+
+@dataclass(frozen=True, slots=True)
+class _Barrier:
+    """What the driver itself contributes to a snapshot, as of its barrier."""
+
+    positions: dict[str, bytes]
+    commits: dict[str, bytes]
+    watermarks: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -133,9 +151,11 @@ class JobExecution:
         self._backend = backend
         self._layout = JobLayout.create(storage.root, job_id)
         self._savepoints: dict[str, CompletableFuture[str]] = {}
-        self._positions: dict[int, tuple[dict[str, bytes], dict[str, bytes]]] = {}
+        self._barriers: dict[int, _Barrier] = {}
         self._timers: dict[tuple[int, int], int | None] = {}
         self._epoch = 0
+        self._catch_up = False
+        """Restored slots have not said yet when their processing-time timers are due."""
         self.attempt = -1
         self.reached: Callable[[str], None] = lambda _point: None
         """Called at every crash point; tests raise here."""
@@ -166,15 +186,19 @@ class JobExecution:
     # Attempts
 
     def start_attempt(self) -> None:
-        """Bring slots, sources and sinks to the newest usable snapshot, or to the beginning."""
+        """Bring slots, sources and sinks to the newest usable snapshot, or to the beginning.
+
+        Raises:
+            RestoreError: There are completed snapshots, but none can be read, or it does not fit the job.
+        """
         self.attempt += 1
         self.progress.attempt = self.attempt
         self.engine.start(self.plan, self.attempt)
-        snapshot, metadata = self._newest_usable()
-        self.engine.deploy(self._deployments(snapshot, metadata))
-        self.watermarks = WatermarkTracker(self.plan)
+        snapshot, metadata = self._deploy_newest()
+        self.reached("restore")
         self._timers.clear()
-        self._positions.clear()
+        self._barriers.clear()
+        self._catch_up = snapshot is not None
         for vertex_id, source in self.sources.items():
             uid = self.plan.vertices[vertex_id].uid
             data = metadata.source_positions.get(uid) if metadata is not None else None
@@ -184,7 +208,7 @@ class JobExecution:
             prepared = metadata.sink_commits.get(uid, b"") if metadata is not None else b""
             sink.restore(None if snapshot is None else snapshot.checkpoint_id, prepared)
         if self.attempt and self.settings.checkpointing.enabled:
-            discard_unfinished(self._storage, self._layout)
+            self._discard_leftovers()
         self._carry_out(Started(frozenset(range(self.plan.slots))))
         self.progress.first_checkpoint = self.coordinator.next_checkpoint_id
         self.progress.restored_from = None if snapshot is None else snapshot.checkpoint_id
@@ -197,6 +221,14 @@ class JobExecution:
         for source in self.sources.values():
             source.stop()
 
+    def _discard_leftovers(self) -> None:
+        """Remove what a crash left of checkpoints that never completed or were about to be deleted."""
+        kept = {snapshot.checkpoint_id for snapshot in self.coordinator.completed.checkpoints()}
+        try:
+            discard_unfinished(self._storage, self._layout, kept, self.coordinator.needs_shared_file)
+        except StorageError as exc:
+            _log.warning("Leftovers of failed checkpoints stay behind: %s", exc)
+
     # Steps
 
     def poll(self) -> EpochWork | None:
@@ -204,6 +236,10 @@ class JobExecution:
         now = self.clock.now()
         self._observe_sources()
         self.watermarks.tick(now)
+        if self._catch_up:
+            # What became due while the job was down fires before anything is read.
+            self._catch_up = False
+            return EpochWork(EpochDirective(self.attempt, self._epoch, self.watermarks.directive()))
         inputs: list[TaskInput] = []
         frames: dict[int, Any] = {}
         for vertex_id, source in self.sources.items():
@@ -372,7 +408,7 @@ class JobExecution:
             case NotifyComplete():
                 self._complete(command)
             case NotifyAborted():
-                self._positions.pop(command.checkpoint_id, None)
+                self._barriers.pop(command.checkpoint_id, None)
                 self.engine.notify_aborted(command.checkpoint_id)
                 if command.savepoint is not None:
                     self._fail_savepoint(command.savepoint, command.reason, command.message)
@@ -406,7 +442,7 @@ class JobExecution:
             for key, sink in self.sinks.items()
             if (data := sink.prepare(command.checkpoint_id))
         }
-        self._positions[command.checkpoint_id] = (positions, commits)
+        self._barriers[command.checkpoint_id] = _Barrier(positions, commits, self.watermarks.marks())
         request = CutRequest(
             command.checkpoint_id,
             command.timestamp,
@@ -420,10 +456,11 @@ class JobExecution:
             if isinstance(outcome, BaseException):
                 reason = getattr(outcome, "reason", FailureReason.DECLINED)
                 return SlotDeclined(command.checkpoint_id, slot, reason, str(outcome))
+        self.reached("barrier")
         return None
 
     def _write_metadata(self, command: WriteMetadata) -> Event:
-        positions, commits = self._positions.get(command.checkpoint_id, ({}, {}))
+        barrier = self._barriers[command.checkpoint_id]
         by_uid = {vertex.uid: vertex for vertex in self.plan.in_slots()}
         metadata = CheckpointMetadata(
             checkpoint_id=command.checkpoint_id,
@@ -431,8 +468,9 @@ class JobExecution:
             job_id=self.job_id,
             job_name=self.settings.job_name,
             is_savepoint=command.savepoint is not None,
-            source_positions=positions,
-            sink_commits=commits,
+            source_positions=barrier.positions,
+            sink_commits=barrier.commits,
+            watermarks=barrier.watermarks,
             operators=tuple(
                 OperatorState(
                     uid,
@@ -454,16 +492,20 @@ class JobExecution:
         return MetadataWritten(command.checkpoint_id, location.directory)
 
     def _complete(self, command: NotifyComplete) -> None:
-        self._positions.pop(command.checkpoint_id, None)
-        self.reached("after-metadata")
-        for sink in self.sinks.values():
-            sink.commit(command.checkpoint_id)
-            self.reached("commit")
-        self.engine.notify_complete(command.checkpoint_id)
-        for source in self.sources.values():
-            source.notify_checkpoint_complete(command.checkpoint_id)
-        if command.savepoint is not None:
-            self._savepoints.pop(command.savepoint.request_id).set_result(command.directory)
+        self._barriers.pop(command.checkpoint_id, None)
+        try:
+            self.reached("after-metadata")
+            for sink in self.sinks.values():
+                sink.commit(command.checkpoint_id)
+                self.reached("commit")
+            self.engine.notify_complete(command.checkpoint_id)
+            self.reached("notify")
+            for source in self.sources.values():
+                source.notify_checkpoint_complete(command.checkpoint_id)
+        finally:
+            # The snapshot is durable, whatever happens to the attempt now.
+            if command.savepoint is not None:
+                self._savepoints.pop(command.savepoint.request_id).set_result(command.directory)
 
     def _fail_savepoint(self, request: SavepointRequest, reason: FailureReason, message: str) -> None:
         future = self._savepoints.pop(request.request_id, None)
@@ -496,20 +538,36 @@ class JobExecution:
     def _all_uids(self) -> list[str]:
         return [vertex.uid for vertex in self.plan.vertices.values()]
 
-    def _newest_usable(self) -> tuple[CompletedSnapshot | None, CheckpointMetadata | None]:
+    def _deploy_newest(self) -> tuple[CompletedSnapshot | None, CheckpointMetadata | None]:
+        """Deploy with the newest snapshot that can be read, and return it; without any if there never was one."""
+        problems: list[str] = []
         for candidate in self.coordinator.completed.candidates():
             storage = self._storage_plan.for_directory(candidate.directory)
             try:
-                return candidate, read_metadata(storage, candidate.directory)
-            except (StorageError, RestoreError) as exc:
-                if candidate.origin is Origin.EXTERNAL:
-                    raise
-                _log.warning("Checkpoint %s cannot be used: %s", candidate.checkpoint_id, exc)
-                self.coordinator.completed.forget(candidate.checkpoint_id)
+                metadata = read_metadata(storage, candidate.directory)
+                self._deploy(candidate, metadata)
+                return candidate, metadata
+            except (StorageError, SavepointNotFoundError, MetadataError) as exc:
+                problems.append(f"{candidate.directory}: {exc}")
+                if candidate.origin is not Origin.EXTERNAL:
+                    _log.warning("Checkpoint %s cannot be used: %s", candidate.checkpoint_id, exc)
+                    self.coordinator.completed.forget(candidate.checkpoint_id)
+        if problems:
+            # Starting from nothing would apply every record a second time.
+            raise RestoreError("None of the job's snapshots can be restored. " + " ".join(problems))
+        self._deploy(None, None)
         return None, None
 
+    def _deploy(self, snapshot: CompletedSnapshot | None, metadata: CheckpointMetadata | None) -> None:
+        self.watermarks = WatermarkTracker(self.plan)
+        marks = {} if metadata is None else self.watermarks.restore(metadata.watermarks)
+        self.engine.deploy(self._deployments(snapshot, metadata, marks))
+
     def _deployments(
-        self, snapshot: CompletedSnapshot | None, metadata: CheckpointMetadata | None
+        self,
+        snapshot: CompletedSnapshot | None,
+        metadata: CheckpointMetadata | None,
+        watermarks: dict[str, int],
     ) -> list[Deployment]:
         shares: list[dict[str, SubtaskRestore]] = [{} for _ in range(self.plan.slots)]
         if snapshot is not None and metadata is not None:
@@ -539,6 +597,7 @@ class JobExecution:
                 None if snapshot is None else shares[slot],
                 None if snapshot is None else snapshot.checkpoint_id,
                 snapshot is not None and snapshot.origin is Origin.CHECKPOINT,
+                watermarks,
             )
             for slot in range(self.plan.slots)
         ]

@@ -69,6 +69,43 @@ class WatermarkTracker:
         self._passed: dict[int, int] = {vertex.id: MIN_WATERMARK for vertex in plan.in_slots()}
         self._heads = set(plan.feedback)
 
+    def marks(self) -> dict[str, int]:
+        """Uid -> watermark of sources, assigners and slot vertices, to be put into a checkpoint.
+
+        The end of input is left out: whoever restores finds it again, or has new input.
+        """
+        marks = {}
+        for vertex in self._plan.vertices.values():
+            if vertex.id in self._generators:
+                mark = self._generators[vertex.id].watermark
+            elif vertex.id in self._sources:
+                mark = self._sources[vertex.id][0]
+            elif vertex.id in self._passed:
+                mark = self._passed[vertex.id]
+            else:
+                continue
+            marks[vertex.uid] = MIN_WATERMARK if mark == MAX_WATERMARK else mark
+        return marks
+
+    def restore(self, marks: dict[str, int]) -> dict[str, int]:
+        """Stand where a checkpoint was taken; returns the marks in force.
+
+        If the job has a source the checkpoint does not know, time starts again: its records may be older
+        than everything seen before.
+        """
+        vertices = self._plan.vertices
+        if any(vertices[key].uid not in marks for key in self._sources):
+            return {}
+        for vertex in vertices.values():
+            mark = marks.get(vertex.uid, MIN_WATERMARK)
+            if vertex.id in self._generators:
+                self._generators[vertex.id].watermark = mark
+            elif vertex.id in self._sources:
+                self._sources[vertex.id] = (mark, False)
+            if vertex.id in self._passed:
+                self._passed[vertex.id] = mark
+        return marks
+
     def observe(self, reports: Iterable[TaskReport], now: int) -> None:
         """Take what the tasks of an epoch saw."""
         seen: dict[int, dict[int, int | None]] = {}

@@ -63,6 +63,8 @@ class Deployment:
     restored_id: int | None = None
     same_job: bool = False
     """The snapshot is a checkpoint of this very job, so incremental ones may build on its files."""
+    watermarks: dict[str, int] = field(default_factory=dict)
+    """Uid -> watermark the operator had at the cut; absent: none yet."""
 
 
 def create_keyed_backend(

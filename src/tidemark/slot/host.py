@@ -28,7 +28,7 @@ from tidemark.checkpoint.restore import restored_tables, restored_timers
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter, SubtaskTarget, WriterOptions
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
-from tidemark.errors import CheckpointError, FailureReason, IllegalStateError, TidemarkError
+from tidemark.errors import CheckpointError, FailureReason, IllegalStateError, StaleChannelError
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import (
     MAX_WATERMARK,
@@ -55,7 +55,7 @@ from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
 from tidemark.state.snapshot import OperatorCut
 
-__all__ = ["EMPTY", "BatchHeader", "CutRequest", "SlotHost", "StaleChannel"]
+__all__ = ["EMPTY", "BatchHeader", "CutRequest", "SlotHost"]
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ _CHUNK = 2048
 
 
 class BatchHeader(NamedTuple):
-    """Header of a data frame; see `StaleChannel` for what is checked."""
+    """Header of a data frame; see `SlotHost` for what is checked."""
 
     vertex: int
     edge: int
@@ -77,12 +77,6 @@ class BatchHeader(NamedTuple):
     epoch: int
     watermark: int
     flags: int
-
-
-class StaleChannel(TidemarkError):
-    """A frame of another attempt or epoch, or a repeated one, was refused; the epoch has to fail."""
-
-    code = "STALE_CHANNEL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +193,7 @@ class SlotHost:
                 return self._process(hosted, header, body)
             except Exception as exc:
                 info = self._describe(exc, hosted)
-                if not isinstance(exc, StaleChannel):
+                if not isinstance(exc, StaleChannelError):
                     self._failed = info
                 return ("error",), pickle.dumps(info)
 
@@ -352,21 +346,21 @@ class SlotHost:
     def _enter(self, header: BatchHeader) -> _Hosted:
         deployment = self._deployment
         if deployment is None or header.attempt != deployment.attempt:
-            raise StaleChannel(
+            raise StaleChannelError(
                 f"Attempt {header.attempt} sent records to a slot of attempt "
                 f"{None if deployment is None else deployment.attempt}; they were refused."
             )
         if header.epoch < self._epoch:
-            raise StaleChannel(f"Records of epoch {header.epoch} came in epoch {self._epoch}; they were refused.")
+            raise StaleChannelError(f"Records of epoch {header.epoch} came in epoch {self._epoch}; they were refused.")
         if self._failed is not None:
-            raise StaleChannel(f"The slot has failed in this attempt: {self._failed.summary}")
+            raise StaleChannelError(f"The slot has failed in this attempt: {self._failed.summary}")
         if header.epoch > self._epoch:
             self._epoch = header.epoch
             self._channels.clear()
         channel = (header.vertex, header.source, header.partition)
         expected = self._channels.get(channel, 0)
         if header.sequence != expected:
-            raise StaleChannel(
+            raise StaleChannelError(
                 f"Frame {header.sequence} of partition {header.partition} came where {expected} was expected: "
                 "a Spark task was retried. The epoch fails and the job restores its last checkpoint."
             )
@@ -486,6 +480,8 @@ class SlotHost:
         )
         if isinstance(operator, SourceOperator):
             operator.on_ready = self.on_ready
+        hosted.watermark = deployment.watermarks.get(vertex.uid, MIN_WATERMARK)
+        operator.restore_watermark(hosted.watermark)
         operator.initialize(self._restored(vertex.uid, deployment, scratch))
         operator.open()
 

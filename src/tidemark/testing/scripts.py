@@ -7,6 +7,7 @@ coordinator and storage run; only sockets and Spark are left out.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,7 +84,10 @@ class RESCALE:
 
 @dataclass(frozen=True, slots=True)
 class CRASH_AT:  # noqa: N801 - an event, written like the others
-    """Crash when the job next passes a named point (`runtime.execution.CRASH_POINTS`)."""
+    """Crash when the job next passes a named point (`runtime.execution.CRASH_POINTS`).
+
+    Several may wait at a time; a `RESCALE` and the end of the script call them off.
+    """
 
     point: str
 
@@ -106,26 +110,33 @@ class _Tape:
 
 
 class _ScriptedSource(CollectionSource):
-    """Plays the tape; the position is an index into it."""
+    """Plays the tape, one element per epoch; the position is an index into it.
 
-    def __init__(self, vertex: Vertex, tape: _Tape) -> None:
+    A watermark reaches the last operator before the next element is read. When the tape is played again after
+    a crash, everything therefore meets in the same order as the first time.
+    """
+
+    def __init__(self, vertex: Vertex, tape: _Tape, travelling: Callable[[], bool]) -> None:
         super().__init__(vertex)
         self._tape = tape
+        self._travelling = travelling
         self._watermark = MIN_WATERMARK
 
     def start(self, position: Any | None) -> None:
-        """Begin at an index; watermarks before it are not repeated."""
+        """Begin at an index; the newest watermark in front of it counts."""
         super().start(position)
-        self._watermark = MIN_WATERMARK
+        played = self._tape.items[: self._next]
+        marks = [item.timestamp for item in played if isinstance(item, WATERMARK)]
+        self._watermark = max(marks, default=MIN_WATERMARK)
 
     def poll(self) -> SourcePoll | None:
-        """The next element; watermarks in front of it are taken on the way."""
+        """The next element; a watermark in front of it is taken, and has to arrive first."""
         tape = self._tape
-        while self._next < tape.allowed and isinstance(tape.items[self._next], WATERMARK):
+        if self._travelling() or self._next >= tape.allowed:
+            return None
+        if isinstance(tape.items[self._next], WATERMARK):
             self._watermark = max(self._watermark, tape.items[self._next].timestamp)
             self._next += 1
-            return None
-        if self._next >= tape.allowed:
             return None
         self._planned = self._next + 1
         return SourcePoll([IndexSplit(self._next, self._planned)])
@@ -161,7 +172,7 @@ class _Script:
         self._job_id = new_job_id()
         data = [event for event in events if not _is_control(event)]
         self._tape = _Tape(data)
-        self._armed: str | None = None
+        self._armed: list[str] = []
         self._job = self._submit(parallelism, None)
         self._start()
 
@@ -197,15 +208,15 @@ class _Script:
 
         def make_source(vertex: Vertex) -> Any:
             if vertex.spec.kind == "scripted":
-                return _ScriptedSource(vertex, self._tape)
+                return _ScriptedSource(vertex, self._tape, lambda: execution.watermarks.travelling())
             return usual.make_source(vertex)
 
         execution.reached = self._reached
         return JobParts(make_source, usual.make_sink)
 
     def _reached(self, point: str) -> None:
-        if self._armed == point:
-            self._armed = None
+        if point in self._armed:
+            self._armed.remove(point)
             raise ScriptedCrash(point)
 
     def _start(self) -> None:
@@ -219,23 +230,25 @@ class _Script:
             self._recover()
 
     def _recover(self) -> None:
-        try:
-            self._job.abandon_attempt()
-        except ScriptedCrash:
-            pass
-        self._job.start_attempt()
-        self._pump()
+        """Start again until nothing crashes any more; recovering can crash, too."""
+        while True:
+            with contextlib.suppress(ScriptedCrash):
+                self._job.abandon_attempt()
+                self._job.start_attempt()
+                self._pump()
+                return
 
     def _pump(self) -> None:
         """Run epochs until there is nothing to do."""
         job = self._job
-        while True:
+        quiet = 0
+        while quiet < 2:  # a watermark that one poll reads is seen by the next one
             job.tick()
             work = job.poll()
             if work is not None:
                 job.run_epoch(work)
-            elif not any(isinstance(s, _ScriptedSource) and s.behind for s in job.sources.values()):
-                return
+            behind = any(isinstance(s, _ScriptedSource) and s.behind for s in job.sources.values())
+            quiet = 0 if work is not None or behind else quiet + 1
 
     def _snapshot(self) -> None:
         self._job.request_checkpoint()
@@ -260,12 +273,12 @@ class _Script:
             self._tape.ended = True
             self._guarded(self._pump)
         elif isinstance(event, CRASH_AT):
-            self._armed = event.point
+            self._armed.append(event.point)
         elif isinstance(event, ADVANCE):
             self._clock.advance(event.ms)
             self._guarded(self._pump)
         elif isinstance(event, RESCALE):
-            self._armed = None
+            self._armed.clear()
             self._rescale(event.parallelism)
         else:
             self._tape.allowed += 1
@@ -280,7 +293,7 @@ class _Script:
 
     def finish(self) -> list[Any]:
         """Cover everything by a last checkpoint, commit it, and return what came out."""
-        self._armed = None
+        self._armed.clear()
         self._snapshot()
         self._job.end(JobEnd.FINISHED)
         self._job.engine.stop()

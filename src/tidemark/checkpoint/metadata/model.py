@@ -164,6 +164,8 @@ class CheckpointMetadata:
     sink_commits: dict[str, bytes] = field(default_factory=dict)
     """Sink uid -> what it has prepared and must (again) make visible when this snapshot is restored."""
     operators: tuple[OperatorState, ...] = ()
+    watermarks: dict[str, int] = field(default_factory=dict)
+    """Uid -> watermark of sources, timestamp assigners and operators at the barrier."""
     properties: dict[str, str] = field(default_factory=dict)
     """Facts for humans (release that wrote it, backend); no decision depends on them."""
     format_version: int = 1
