@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 CUSTOMERS = 1000
-ROWS_PER_BATCH = 20_000
+ROWS_PER_BATCH = 50_000
 RUN_BEFORE_CRASH_S = 8.0
 RUN_AFTER_RECOVERY_S = 6.0
 
@@ -46,7 +46,7 @@ def _run(folder: Path) -> int:
     victim = client.get_progress()["slot_pids"][1]
     say(f"\n*** kill -9 {victim}: slot 1 dies with its state, in the middle of an epoch ***\n")
     os.kill(victim, signal.SIGKILL)
-    show.watch_until(lambda facts: facts["attempt"] == 1 and facts["status"] == "RUNNING")
+    show.watch_until(lambda facts: facts["attempt"] == 1 and facts["restored_from"] is not None)
     facts = client.get_progress()
     say(f"*** recovered: state and source position are those of checkpoint {facts['restored_from']} ***\n")
     resumed = show.seconds
@@ -147,7 +147,8 @@ class _Display:
         limit = time.monotonic() + deadline_s
         while True:
             facts = self._client.get_progress()
-            self._line(facts)
+            if facts["epoch"] or facts["attempt"] or int(self.seconds * 2) % 10 == 0:
+                self._line(facts)
             if enough(facts):
                 return
             if facts["status"] in ("FAILED", "FINISHED", "CANCELED") or time.monotonic() > limit:

@@ -70,7 +70,7 @@ class CheckpointLock:
     def __exit__(self, *_exc: object) -> None:
         self.release()
 
-    def freeze(self) -> threading.RLock:  # type: ignore[valid-type]
+    def freeze(self) -> threading.RLock:
         """The bare lock, for the host: it does not wait for room."""
         return self._lock
 
@@ -177,6 +177,7 @@ class SourceOperator(FunctionOperator):
             Exception: What the user's `run` raised.
         """
         buffer = self._buffer
+        before = len(out.values)
         exact = self._marks <= _EXACT_MARKS
         watermark = self._watermark
         for _ in range(len(buffer)):
@@ -197,7 +198,7 @@ class SourceOperator(FunctionOperator):
             self._room.notify_all()
         if not buffer and self._error is not None:
             raise self._error
-        return self.status()
+        return {**self.status(), "taken": len(out.values) - before}
 
     def status(self) -> dict[str, Any]:
         """Watermark, whether there is something to take, whether the input ended, whether it is idle."""
@@ -211,7 +212,7 @@ class SourceOperator(FunctionOperator):
 
     def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
         """Snapshot the user's state and the buffer at one point of `run`."""
-        with self.lock.freeze():  # type: ignore[attr-defined]
+        with self.lock.freeze():
             self._operator_state.get_list_state(_BUFFER).update(
                 [(None if v is _MARK else v, stamp, v is _MARK) for v, stamp in self._buffer]
             )
@@ -221,7 +222,7 @@ class SourceOperator(FunctionOperator):
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Tell the user under the lock, so that the call never runs beside an emission."""
-        with self.lock.freeze():  # type: ignore[attr-defined]
+        with self.lock.freeze():
             super().notify_checkpoint_complete(checkpoint_id)
 
     def cancel(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from tidemark.api.functions import KeySelector
 from tidemark.api.graph import Edge, NodeKind, Ship, SourceSpec
 from tidemark.clock import Clock, SystemClock
+from tidemark.errors import SlotLostError
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import MIN_WATERMARK, Batch, Operator, OperatorEnvironment, Output, SubtaskInfo
 from tidemark.operators.factory import create_operator
@@ -29,6 +30,7 @@ from tidemark.slot.failure import FailureInfo, OperatorFailed
 from tidemark.slot.host import EMPTY, BatchHeader
 from tidemark.slot.vertex import Placement, Vertex
 from tidemark.state.serializers.registry import serializer_for
+from tidemark.wire import WireClosed
 
 __all__ = ["EpochDirective", "Link", "Pipeline", "TaskReport", "TaskSink"]
 
@@ -108,7 +110,10 @@ class _Exchange:
             self._collect(slot)
         link = self._links.get(slot)
         if link is None:
-            link = self._links[slot] = self._pipeline.connect(slot)
+            try:
+                link = self._links[slot] = self._pipeline.connect(slot)
+            except WireClosed as exc:
+                raise _lost(slot) from exc
         directive = self._pipeline.directive
         header = BatchHeader(
             self.vertex.id,
@@ -122,7 +127,10 @@ class _Exchange:
             flags,
         )
         self._sequence[slot] += 1
-        link.send(header, body)
+        try:
+            link.send(header, body)
+        except WireClosed as exc:
+            raise _lost(slot) from exc
         self._pending[slot] = True
 
     def open_untouched(self) -> None:
@@ -151,13 +159,17 @@ class _Exchange:
 
     def _collect(self, slot: int) -> None:
         del self._pending[slot]
-        header, body = self._links[slot].receive()
+        try:
+            header, body = self._links[slot].receive()
+        except WireClosed as exc:
+            raise _lost(slot) from exc
         if header[0] == "error":
             raise OperatorFailed(pickle.loads(body))
         _ok, timer, sections, status = header
         self._pipeline.report.timers[self.vertex.id, slot] = timer
         if status is not None:
             self._pipeline.report.position = status
+            self._pipeline.report.records_in += status["taken"]
         view = memoryview(body)
         at = 0
         for tag, flags, size in sections:
@@ -438,6 +450,10 @@ class Pipeline:
         if vertex.kind is NodeKind.SINK:
             return self._sinks[vertex.id].write
         return _ToOperator(self, vertex, self._operators[vertex.id], edge.input_index)
+
+
+def _lost(slot: int) -> SlotLostError:
+    return SlotLostError(f"Slot {slot} is gone: its process died or its machine is unreachable.", slot=slot)
 
 
 def _no_backend(_serializer: Any) -> Any:

@@ -172,7 +172,7 @@ class JobRunner:
             delay = self._restart_delay(failure)
             if delay is None:
                 return JobEnd.FAILED, failure
-            _log.warning("Attempt %s failed, restarting: %s", self.execution.attempt, failure)
+            _log.warning("Attempt %s failed and is restarted. %s", self.execution.attempt, failure)
             self.status = JobStatus.RESTARTING
             if self._sleep_cancelled(delay):
                 return JobEnd.CANCELED, None

@@ -14,7 +14,7 @@ from tidemark.errors import ExecutionError, SlotLostError
 from tidemark.runtime.engine import EpochResult, EpochWork
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.sinks.factory import wants_frame
-from tidemark.runtime.sinks.frames import frame_serializer
+from tidemark.runtime.sinks.frames import frame_schema
 from tidemark.runtime.sinks.task import row_tag
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.spark_task import (
@@ -269,8 +269,7 @@ def _sort_rows(table: pa.Table, result: EpochResult) -> None:
 def _decoded(cached: DataFrame, vertex: Vertex) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    kind = frame_serializer(vertex).arrow_type()
-    schema = pa.schema(list(kind)) if pa.types.is_struct(kind) else pa.schema([("value", kind)])
+    schema = frame_schema(vertex)
 
     def decode(batches: Any) -> Any:
         for batch in batches:

@@ -10,7 +10,7 @@ from tidemark.api.checkpoint_storage import (
     JobManagerCheckpointStorage,
 )
 from tidemark.api.executor import JobSettings
-from tidemark.api.state_backends import CustomStateBackend, EmbeddedRocksDBStateBackend
+from tidemark.api.state_backends import EmbeddedRocksDBStateBackend
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
@@ -76,7 +76,7 @@ def backend_choice(settings: JobSettings) -> BackendChoice:
     """The keyed backend slots create."""
     backend = settings.state_backend
     asynchronous = backend.is_using_asynchronous_snapshots()
-    if isinstance(backend, CustomStateBackend):
+    if backend.store == "custom":
         return BackendChoice("custom", asynchronous, custom=backend, options=backend.store_options())
     if isinstance(backend, EmbeddedRocksDBStateBackend):
         return BackendChoice(

@@ -9,7 +9,7 @@ from tidemark.runtime.pipeline import EpochDirective, TaskSink
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.sinks.driver import CollectSink, DriverSink, FilesSink, PrintSink
 from tidemark.runtime.sinks.files import FileTaskSink
-from tidemark.runtime.sinks.frames import ForeachBatchSink, SparkWriterSink, frame_serializer
+from tidemark.runtime.sinks.frames import ForeachBatchSink, SparkWriterSink
 from tidemark.runtime.sinks.task import CollectTaskSink, DataFrameTaskSink, PrintTaskSink
 from tidemark.slot.vertex import Vertex
 
@@ -33,7 +33,7 @@ def make_task_sink(plan: JobPlan, directive: EpochDirective) -> Callable[[Vertex
         if spec.kind == "files":
             unique = f"{partition}-{plan.job_id[:12]}-{directive.attempt}-{directive.epoch}"
             return _file_sink(vertex, unique)
-        return DataFrameTaskSink(vertex, frame_serializer(vertex))
+        return DataFrameTaskSink(vertex)
 
     return make
 

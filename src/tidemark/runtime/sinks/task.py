@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
-
 import pyarrow as pa
 
 from tidemark.runtime.pipeline import TaskReport
 from tidemark.runtime.records import Records
+from tidemark.runtime.sinks.frames import frame_batch, frame_schema, frame_serializer
 from tidemark.slot.vertex import Vertex
 from tidemark.types.text import text_of
 
@@ -72,18 +71,15 @@ class CollectTaskSink(_RowSink):
 class DataFrameTaskSink(_RowSink):
     """Sends rows as Arrow, for `foreach_batch` and Spark writers."""
 
-    def __init__(self, vertex: Vertex, serializer: Any) -> None:
+    def __init__(self, vertex: Vertex) -> None:
         super().__init__(vertex)
-        self._serializer = serializer
+        self._serializer = frame_serializer(vertex)
+        self._schema = frame_schema(vertex)
 
     def write(self, records: Records) -> None:
         """Encode a batch as one Arrow stream."""
         column = records.column if records.column is not None else self._serializer.to_arrow(records.values)
-        batch = (
-            pa.RecordBatch.from_struct_array(column)
-            if pa.types.is_struct(column.type)
-            else pa.RecordBatch.from_arrays([column], names=["value"])
-        )
+        batch = frame_batch(column, self._schema)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)

@@ -1,0 +1,62 @@
+"""One Spark session for all integration tests of a run, and environments on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A tuned local[2] session, as the library itself would create it."""
+    from tidemark.runtime.session import find_or_create_session
+
+    session, _new = find_or_create_session({"spark.master": "local[2]", "spark.app.name": "tidemark tests"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def make_env(spark: Any) -> Callable[..., Any]:
+    """Factory of environments on the shared session: `make_env(parallelism=2, **configuration)`."""
+    from tidemark import Configuration, StreamExecutionEnvironment
+
+    def make(parallelism: int = 2, target: str = "spark", **settings: str) -> Any:
+        configuration = Configuration()
+        configuration.set_string("execution.target", target)
+        for key, value in settings.items():
+            configuration.set_string(key.replace("__", "."), value)
+        env = StreamExecutionEnvironment.get_execution_environment(configuration)
+        env.set_parallelism(parallelism)
+        return env
+
+    return make
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> str:
+    """A directory for checkpoints."""
+    return f"file://{tmp_path}/checkpoints"
+
+
+def slot_processes() -> list[int]:
+    """Pids of all slot processes on this machine."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "tidemark.slot.server" in " ".join(process.info["cmdline"] or ()):
+            found.append(process.pid)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_slot_survives() -> Iterator[None]:
+    """Every test leaves as many slot processes behind as it found."""
+    before = set(slot_processes())
+    yield
+    left = set(slot_processes()) - before
+    gone, alive = psutil.wait_procs([psutil.Process(p) for p in left if psutil.pid_exists(p)], timeout=10)
+    assert not alive, f"slot processes survived the test: {alive}"
