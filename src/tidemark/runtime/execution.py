@@ -246,7 +246,7 @@ class JobExecution:
             polled = None if self.paused else source.poll()
             if polled is None:
                 continue
-            inputs += [TaskInput(vertex_id, at, split) for at, split in enumerate(polled.splits)]
+            inputs += [TaskInput(vertex_id, at, split) for at, split in polled.numbered()]
             if polled.dataframe is not None:
                 frames[vertex_id] = polled.dataframe
         due = self.next_timer()
@@ -281,11 +281,11 @@ class JobExecution:
         positions: dict[int, dict[int, Any]] = {}
         for report in result.reports:
             self.progress.records += report.records_in
-            self._timers.update(report.timers)
             if report.position is not None:
                 positions.setdefault(report.source, {})[report.partition] = report.position
             for vertex, count in report.records_out.items():
                 self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
+        self._timers.update(_next_timers(result))
         self.watermarks.epoch_done(work.directive.watermarks)
         self.watermarks.observe(result.reports, self.clock.now())
         for vertex_id in {task.source for task in work.inputs} | set(work.dataframes):
@@ -606,3 +606,17 @@ class JobExecution:
         for vertex_id, source in self.sources.items():
             watermark, idle = source.watermark()
             self.watermarks.source(vertex_id, watermark, idle=idle, ended=source.ended)
+
+
+def _next_timers(result: EpochResult) -> dict[tuple[int, int], int | None]:
+    """(vertex, slot) -> next processing-time timer.
+
+    Tasks ran side by side and each knows only what the slot said to it last, so the earliest time counts:
+    an epoch too many does no harm, a timer overlooked would.
+    """
+    timers: dict[tuple[int, int], int | None] = {}
+    for report in result.reports:
+        for place, due in report.timers.items():
+            known = timers.get(place)
+            timers[place] = due if known is None else min(known, known if due is None else due)
+    return timers

@@ -11,7 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tidemark.api.graph import Edge, Graph, Node, NodeKind, OperatorKind, OperatorSpec, Ship, SinkSpec, SourceSpec
+from tidemark.api.graph import (
+    Edge,
+    Graph,
+    Node,
+    NodeKind,
+    OperatorKind,
+    OperatorSpec,
+    Ship,
+    SinkSpec,
+    SourceSpec,
+)
 from tidemark.slot.vertex import Placement, Vertex
 from tidemark.types.typeinfo import TypeInformation
 
@@ -53,6 +63,13 @@ class JobPlan:
     def in_slots(self) -> list[Vertex]:
         """Vertices that run in slots, in topological order."""
         return [vertex for vertex in self.vertices.values() if vertex.placement is Placement.SLOT]
+
+    def sources_of(self, vertex_id: int) -> set[int]:
+        """Sources whose records reach a vertex; a source reaches itself."""
+        vertex = self.vertices[vertex_id]
+        if vertex.kind is NodeKind.SOURCE:
+            return {vertex_id}
+        return {source for edge in vertex.inputs for source in self.sources_of(edge.source)}
 
     def stateful_uids(self) -> list[str]:
         """Uids that own state: slot vertices and sources."""

@@ -22,30 +22,50 @@ __all__ = ["WatermarkTracker"]
 
 @dataclass(slots=True)
 class _Generator:
-    """Watermark of one vertex that assigns timestamps, from what its partitions have seen."""
+    """Watermark of one vertex that assigns timestamps, from what each of its parallel instances has seen."""
 
     strategy: Any
     newest: dict[int, int] = field(default_factory=dict)
+    """Instance -> newest timestamp; instances that no longer exist hold nothing back."""
     active: dict[int, int] = field(default_factory=dict)
-    """Partition -> when it last had a record."""
+    """Instance -> when it last had a record."""
+    owners: dict[int, int] = field(default_factory=dict)
+    """Instance -> the source whose records it saw last."""
     watermark: int = MIN_WATERMARK
     idle: bool = False
 
-    def observe(self, seen: dict[int, int | None], now: int) -> None:
-        for partition, newest in seen.items():
+    def observe(self, seen: dict[tuple[int, int], int | None], whole: set[int], now: int) -> None:
+        """Take what tasks saw.
+
+        Args:
+            seen: (source, instance) -> newest timestamp, None if there was no record.
+            whole: Sources all of whose partitions are in `seen`; what they leave out is gone.
+            now: The time.
+        """
+        for (source, instance), newest in seen.items():
             if newest is not None:
-                self.newest[partition] = max(newest, self.newest.get(partition, newest))
-                self.active[partition] = now
-        # Partitions that no longer exist hold nothing back; those without records keep their place.
-        self.newest = {p: value for p, value in self.newest.items() if p in seen}
+                self.newest[instance] = max(newest, self.newest.get(instance, newest))
+                self.active[instance] = now
+                self.owners[instance] = source
+        instances = {instance for _source, instance in seen}
+        self._keep([i for i in self.newest if i in instances or self.owners[i] not in whole])
         self.update(now)
 
+    def forget(self, source: int) -> None:
+        """A source ended: its instances hold nothing back any more."""
+        self._keep([i for i in self.newest if self.owners[i] != source])
+
+    def _keep(self, instances: list[int]) -> None:
+        if len(instances) != len(self.newest):
+            self.newest = {instance: self.newest[instance] for instance in instances}
+
     def update(self, now: int) -> None:
+        """Let the watermark follow the slowest instance that is not idle."""
         timeout = self.strategy.idle_timeout_ms
         live = [
             self.strategy.watermark_after(newest)
-            for partition, newest in self.newest.items()
-            if timeout is None or now - self.active.get(partition, now) < timeout
+            for instance, newest in self.newest.items()
+            if timeout is None or now - self.active[instance] < timeout
         ]
         marks = [mark for mark in live if mark is not None]
         self.idle = timeout is not None and bool(self.active) and not live
@@ -67,7 +87,7 @@ class WatermarkTracker:
             vertex.id: (MIN_WATERMARK, False) for vertex in plan.of_kind(NodeKind.SOURCE)
         }
         self._passed: dict[int, int] = {vertex.id: MIN_WATERMARK for vertex in plan.in_slots()}
-        self._heads = set(plan.feedback)
+        self._feeding = {vertex: plan.sources_of(vertex) for vertex in self._generators}
 
     def marks(self) -> dict[str, int]:
         """Uid -> watermark of sources, assigners and slot vertices, to be put into a checkpoint.
@@ -107,25 +127,43 @@ class WatermarkTracker:
         return marks
 
     def observe(self, reports: Iterable[TaskReport], now: int) -> None:
-        """Take what the tasks of an epoch saw."""
-        seen: dict[int, dict[int, int | None]] = {}
-        for report in reports:
-            for vertex, newest in report.observed.items():
-                if vertex == report.source or self._plan.vertices[vertex].kind is not NodeKind.SOURCE:
-                    # Two sources may feed one assigner: their partitions are told apart by sign-free pairing.
-                    seen.setdefault(vertex, {})[report.source << 20 | report.partition] = newest
-        for vertex, partitions in seen.items():
-            self._generators[vertex].observe(partitions, now)
+        """Take what the tasks of an epoch saw.
+
+        A source that assigns timestamps has a watermark per partition; an assigner further down has one per
+        subtask, whatever sources its records come from.
+        """
+        reports = [report for report in reports if report.source in self._sources]
+        sources = {report.source for report in reports}
+        # The subtasks of a source function send when they have something; the others give a whole picture.
+        whole = {source for source in sources if self._plan.vertices[source].spec.kind != "function"}
+        for vertex_id, generator in self._generators.items():
+            vertex = self._plan.vertices[vertex_id]
+            feeding = self._feeding[vertex_id]
+            seen: dict[tuple[int, int], int | None] = {}
+            for report in reports:
+                if report.source not in feeding:
+                    continue
+                own = report.source == vertex_id
+                instance = report.partition if own else report.partition % vertex.parallelism
+                stamps = (report.observed.get(vertex_id), seen.get((report.source, instance)))
+                seen[report.source, instance] = max((s for s in stamps if s is not None), default=None)
+            if seen:
+                generator.observe(seen, whole, now)
 
     def tick(self, now: int) -> None:
         """Let idle timeouts pass."""
         for generator in self._generators.values():
             generator.update(now)
 
-    def source(self, vertex: int, watermark: int | None = None, *, idle: bool = False, ended: bool = False) -> None:
+    def source(
+        self, vertex: int, watermark: int | None = None, *, idle: bool = False, ended: bool = False
+    ) -> None:
         """A source said how far it is (a source function's own watermark, or its end)."""
         current, _ = self._sources[vertex]
         if ended:
+            if current != MAX_WATERMARK:
+                for generator in self._generators.values():
+                    generator.forget(vertex)
             current = MAX_WATERMARK
         elif watermark is not None:
             current = max(current, watermark)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,6 +34,11 @@ class SourcePoll:
     """One split per task; a task reads it by itself."""
     dataframe: Any = None
     """A Spark DataFrame to run through the graph instead of splits."""
+
+    def numbered(self) -> Iterator[tuple[int, Any]]:
+        """The splits with their partition numbers: the slot's for what a source function buffered there."""
+        for at, split in enumerate(self.splits):
+            yield split.slot if isinstance(split, SlotSplit) else at, split
 
 
 class Source(Protocol):
@@ -258,7 +263,9 @@ def expand_path(pattern: str) -> list[str]:
         return [local]
     found = sorted(path for path in glob.glob(local) if os.path.isfile(path))
     if not found and not glob.has_magic(local):
-        raise ConfigError(f"The file source's path '{pattern}' does not exist. Give an existing file or directory.")
+        raise ConfigError(
+            f"The file source's path '{pattern}' does not exist. Give an existing file or directory."
+        )
     return found
 
 

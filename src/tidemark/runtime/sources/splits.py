@@ -6,7 +6,6 @@ the split, so a replay after a failure reads the same records.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -106,4 +105,4 @@ def open_binary(path: str) -> Any:
         import fsspec
 
         return fsspec.open(path, "rb").open()
-    return io.open(path.removeprefix("file://").removeprefix("file:"), "rb")
+    return open(path.removeprefix("file://").removeprefix("file:"), "rb")
