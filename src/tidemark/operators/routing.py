@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.api.graph import Ship
-from tidemark.errors import ExecutionError
+from tidemark.errors import ConfigError
 from tidemark.state.key_groups import key_groups_of, stable_hash_array, stable_hash_words
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.builtin import StringSerializer
@@ -123,12 +123,12 @@ def custom_targets(
     """Receiving subtasks chosen by the user.
 
     Raises:
-        ExecutionError: The partitioner answered outside of `[0, count)`.
+        ConfigError: The partitioner answered outside of `[0, count)`.
     """
     targets = [partitioner(key, count) for key in keys]
     for target in targets:
         if not isinstance(target, int) or not 0 <= target < count:
-            raise ExecutionError(
+            raise ConfigError(
                 f"The custom partitioner returned {target!r}; it must return an int in [0, {count})."
             )
     return np.array(targets, dtype=np.int64)

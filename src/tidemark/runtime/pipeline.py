@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,11 +22,11 @@ from tidemark.errors import SlotLostError
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import MIN_WATERMARK, Batch, Operator, OperatorEnvironment, Output, SubtaskInfo
 from tidemark.operators.factory import create_operator
-from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.operators.routing import KeyRouter, custom_targets, split_evenly, split_lists
+from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.runtime.plan import JobPlan
-from tidemark.runtime.records import Records
-from tidemark.slot.codec import BatchCodec, codec_for
+from tidemark.runtime.records import ANY_SUBTASK, Records
+from tidemark.slot.codec import codec_for
 from tidemark.slot.failure import FailureInfo, OperatorFailed
 from tidemark.slot.host import EMPTY, BatchHeader
 from tidemark.slot.vertex import Placement, Vertex
@@ -91,6 +92,10 @@ class TaskSink(Protocol):
 Connect = Callable[[int], Link]
 """Slot index -> a link for the use of one exchange."""
 Release = Callable[[int, Link], None]
+
+
+_DEALING = {Ship.REBALANCE, Ship.RESCALE, Ship.SHUFFLE}
+"""Partitionings under which any subtask may get a record."""
 
 
 class _Exchange:
@@ -210,7 +215,7 @@ class _ToSlot:
                 self._exchange.send(slot, self._edge_at, flags, body)
         elif self._count == 1 or ship is Ship.GLOBAL:
             self._send(0, records.values, records.timestamps, None)
-        elif ship is Ship.FORWARD:
+        elif ship is Ship.FORWARD and records.subtask != ANY_SUBTASK:
             self._send(records.subtask % self._count, records.values, records.timestamps, None)
         else:
             self._spread(records, ship)
@@ -219,18 +224,23 @@ class _ToSlot:
         if ship is Ship.CUSTOM:
             assert self._edge.partitioner is not None
             select = select_key(self._edge)
-            targets = custom_targets(self._edge.partitioner, [select(v) for v in records.values], self._count)
+            with self._named("partitioner"):
+                keys = [select(value) for value in records.values]
+                targets = custom_targets(self._edge.partitioner, keys, self._count)
         else:
             targets = split_evenly(ship, len(records), self._count, self._start)
             self._start = (self._start + len(records)) % self._count
-        for slot, (values, timestamps) in split_lists(targets, self._count, records.values, records.timestamps):
+        for slot, (values, timestamps) in split_lists(
+            targets, self._count, records.values, records.timestamps
+        ):
             self._send(slot, values, timestamps, None)
 
     def _by_key(self, records: Records, router: KeyRouter) -> None:
         if records.column is not None and self._codec.serializer is not None:
             self._by_column(records, router)
             return
-        tokens = router.tokens(records.values)
+        with self._named("key selector"):
+            tokens = router.tokens(records.values)
         targets = router.subtasks(tokens)
         if targets is None:
             self._send(0, records.values, records.timestamps, tokens)
@@ -244,12 +254,18 @@ class _ToSlot:
         import pyarrow as pa
 
         column = records.column
+        assert column is not None
         keys: Any
-        if self._field is not None and router.serializer.identity_key:
-            keys = column.field(self._field).cast(router.serializer.arrow_type())
-        else:
-            tokens = router.tokens(records.values)
-            keys = router.serializer.to_arrow(tokens) if router.serializer.identity_key else pa.array(tokens, pa.binary())
+        with self._named("key selector"):
+            if self._field is not None and router.serializer.identity_key:
+                keys = column.field(self._field).cast(router.serializer.arrow_type())
+            else:
+                tokens = router.tokens(records.values)
+                keys = (
+                    router.serializer.to_arrow(tokens)
+                    if router.serializer.identity_key
+                    else pa.array(tokens, pa.binary())
+                )
         targets = router.subtasks(keys if router.serializer.identity_key else keys.to_pylist())
         stamps = None if records.timestamps is None else pa.array(records.timestamps, pa.int64())
         if targets is None:
@@ -259,24 +275,41 @@ class _ToSlot:
             chosen = np.flatnonzero(targets == slot)
             if not len(chosen):
                 continue
-            part_stamps = None if stamps is None else stamps.take(pa.array(chosen))
             at = pa.array(chosen)
+            part_stamps = None if stamps is None else stamps.take(at)
             encoded = self._codec.encode_column(column.take(at), part_stamps, keys.take(at))
             self._exchange.send(slot, self._edge_at, *encoded)
 
     def _send(self, slot: int, values: Any, timestamps: Any, keys: Any) -> None:
         self._exchange.send(slot, self._edge_at, *self._codec.encode(Batch(values, timestamps, keys)))
 
+    @contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        """Lets failures of the user's code on the edge say where it is."""
+        vertex = self._exchange.vertex
+        try:
+            yield
+        except Exception as exc:
+            raise OperatorFailed(FailureInfo.of(exc, f"{what} of {vertex.name}", vertex.uid)) from exc
+
 
 class _ToOperator:
     """Runs a fused operator and passes its output on."""
 
-    def __init__(self, pipeline: Pipeline, vertex: Vertex, operator: Operator, input_index: int) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        vertex: Vertex,
+        operator: Operator,
+        input_index: int,
+        ship: Ship = Ship.FORWARD,
+    ) -> None:
         self._pipeline = pipeline
         self._vertex = vertex
         self._operator = operator
         self._input = input_index
         self._out = Output()
+        self._deals = ship in _DEALING and vertex.parallelism > 1
 
     def __call__(self, records: Records) -> None:
         out = self._out
@@ -288,7 +321,7 @@ class _ToOperator:
         except Exception as exc:
             raise OperatorFailed(FailureInfo.of(exc, vertex.name, vertex.uid)) from exc
         main, sides = out.drain()
-        subtask = records.subtask
+        subtask = ANY_SUBTASK if self._deals else records.subtask
         if main.values:
             self._pipeline.emit_typed(vertex, None, Records(main.values, main.timestamps, subtask))
         for tag, side in sides.items():
@@ -344,7 +377,7 @@ class Pipeline:
         self._by_vertex[source].touch(slot)
 
     def finish(self, closer: bool) -> TaskReport:
-        """Read all answers; the `closer` also touches the subtasks nobody sent to. Then the report is final."""
+        """Read all answers; the `closer` also touches subtasks nobody sent to. Then the report is final."""
         for exchange in self._exchanges:
             if closer:
                 exchange.open_untouched()
@@ -404,7 +437,9 @@ class Pipeline:
             self._add_vertex(vertex)
         for vertex in plan.vertices.values():
             for at, edge in enumerate(vertex.inputs):
-                self._consumers.setdefault((edge.source, edge.tag), []).append(self._consumer(vertex, at, edge))
+                self._consumers.setdefault((edge.source, edge.tag), []).append(
+                    self._consumer(vertex, at, edge)
+                )
 
     def _add_vertex(self, vertex: Vertex) -> None:
         if vertex.kind is NodeKind.SINK and vertex.placement is Placement.TASK:
@@ -434,7 +469,11 @@ class Pipeline:
         )
         operator.setup(
             OperatorEnvironment(
-                info, self._clock, self._metrics.group(vertex.name), _no_backend, batch_mode=self.plan.batch_mode
+                info,
+                self._clock,
+                self._metrics.group(vertex.name),
+                _no_backend,
+                batch_mode=self.plan.batch_mode,
             )
         )
         operator.initialize(None)
@@ -449,7 +488,7 @@ class Pipeline:
             return _ToSlot(self._by_vertex[vertex.id], at, self.partition % vertex.parallelism)
         if vertex.kind is NodeKind.SINK:
             return self._sinks[vertex.id].write
-        return _ToOperator(self, vertex, self._operators[vertex.id], edge.input_index)
+        return _ToOperator(self, vertex, self._operators[vertex.id], edge.input_index, edge.ship)
 
 
 def _lost(slot: int) -> SlotLostError:

@@ -9,7 +9,10 @@ import pyarrow as pa
 from tidemark.operators.base import Batch
 from tidemark.state.serializers.base import TypeSerializer
 
-__all__ = ["Records"]
+__all__ = ["ANY_SUBTASK", "Records"]
+
+ANY_SUBTASK = -1
+"""Subtask of records that were dealt out to the subtasks of a fused operator, which are one in a task."""
 
 
 class Records:
@@ -49,4 +52,7 @@ class Records:
         return Batch(self.values, self.timestamps)
 
     def __len__(self) -> int:
-        return len(self._values) if self._values is not None else len(self._column)
+        if self._values is not None:
+            return len(self._values)
+        assert self._column is not None
+        return len(self._column)

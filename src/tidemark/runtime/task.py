@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tidemark.runtime.engine import TaskInput
 from tidemark.runtime.pipeline import Pipeline
+from tidemark.runtime.records import Records
 from tidemark.runtime.sources.splits import SlotSplit, read_split
+from tidemark.slot.failure import FailureInfo, OperatorFailed
+from tidemark.slot.vertex import Vertex
 
 __all__ = ["run_split"]
 
@@ -19,7 +23,19 @@ def run_split(pipeline: Pipeline, task: TaskInput) -> Iterator[tuple[str, bytes]
         return
     vertex = pipeline.plan.vertices[task.source]
     subtask = task.partition % vertex.parallelism
-    for records, position in read_split(vertex.spec, task.split, vertex.output_type, subtask):
+    for records, position in _named(read_split(vertex.spec, task.split, vertex.output_type, subtask), vertex):
         pipeline.push(task.source, records)
         pipeline.report.position = position
         yield from pipeline.rows()
+
+
+def _named(pieces: Iterator[tuple[Records, Any]], vertex: Vertex) -> Iterator[tuple[Records, Any]]:
+    """The pieces of a source; what goes wrong while reading names the source."""
+    while True:
+        try:
+            piece = next(pieces, None)
+        except Exception as exc:
+            raise OperatorFailed(FailureInfo.of(exc, vertex.name, vertex.uid)) from exc
+        if piece is None:
+            return
+        yield piece

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+
 import pyarrow as pa
 
 from tidemark.runtime.pipeline import TaskReport
-from tidemark.runtime.records import Records
+from tidemark.runtime.records import ANY_SUBTASK, Records
 from tidemark.runtime.sinks.frames import frame_batch, frame_schema, frame_serializer
 from tidemark.slot.vertex import Vertex
 from tidemark.types.text import text_of
@@ -49,7 +50,8 @@ class PrintTaskSink(_RowSink):
         """Format records; those of a stream with another parallelism are dealt out in turn."""
         kind = self._type
         texts = [text_of(value, kind) for value in records.values]
-        if self._forward or self._parallelism == 1:
+        dealt = records.subtask == ANY_SUBTASK
+        if self._parallelism == 1 or (self._forward and not dealt):
             self._add(records.subtask % self._parallelism, texts)
             return
         for offset in range(min(self._parallelism, len(texts))):
