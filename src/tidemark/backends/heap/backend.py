@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidemark.backends.heap.cleanup import IncrementalCleanup
 from tidemark.backends.heap.cut import HeapCut, LiveStateTable
-from tidemark.backends.heap.handles import HeapValueState
+from tidemark.backends.heap.handles import HeapTtlValueState, HeapValueState
 from tidemark.backends.heap.restored import RestoredState, new_table
 from tidemark.backends.heap.tables import HeapTable, HeapValueTable, unit_copier
 from tidemark.backends.registration import (
@@ -50,6 +50,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._restored: dict[str, RestoredState] = {}
         self._restored_metas: dict[str, StateMeta] = {}
         self._cleanups_per_record: list[IncrementalCleanup] = []
+        self._expiring_values: list[HeapTtlValueState] = []
         self._cut_pending = False
 
     def state(self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID) -> State:
@@ -78,17 +79,30 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 assert isinstance(table, HeapValueTable)
                 return HeapValueState(spec, self.context, table)
             return create_handle(spec, self.context, table)
+        cleanup = self._cleanup_of(spec, table)
+        plain = spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID
+        if plain and not TtlRule(spec.ttl).renew_on_read:
+            assert isinstance(table, HeapValueTable)
+            handle = HeapTtlValueState(spec, self.context, table, cleanup)
+            self._expiring_values.append(handle)
+            return handle
+        return create_handle(spec, self.context, table, None if cleanup is None else cleanup.step)
+
+    def _cleanup_of(self, spec: StateSpec, table: HeapTable) -> IncrementalCleanup | None:
+        assert spec.ttl is not None
         strategy = spec.ttl.get_cleanup_strategies().get_incremental_cleanup_strategy()
         if strategy is None:
-            return create_handle(spec, self.context, table)
+            return None
         cleanup = IncrementalCleanup(table, self.context, spec.ttl.ttl_ms, strategy.cleanup_size)
         if strategy.every_record:
             self._cleanups_per_record.append(cleanup)
-        return create_handle(spec, self.context, table, cleanup.step)
+        return cleanup
 
     def start_batch(self, tokens: Sequence[KeyToken] | None = None) -> None:
         """Read the clock; fold the layers of cuts that have been released."""
-        self.context.now = self.parameters.clock.now()
+        now = self.context.now = self.parameters.clock.now()
+        for handle in self._expiring_values:
+            handle.start_batch(now)
         if self._cut_pending:
             self._fold()
 

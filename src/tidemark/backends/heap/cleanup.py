@@ -3,6 +3,9 @@
 The walk goes over a list of addresses taken when a round begins, so the state may change freely under
 it; addresses that have gone meanwhile are skipped, new ones are met in the next round. Taking the list
 costs as much as a round's worth of accesses saves, and nothing at all if the state is never touched.
+
+A round also finds the oldest stamp that survives it. Stamps only grow, so nothing can expire before that one
+does, and until then (`due`) a step has nothing to look for.
 """
 
 from __future__ import annotations
@@ -18,9 +21,23 @@ __all__ = ["IncrementalCleanup"]
 
 
 class IncrementalCleanup:
-    """Removes expired units of one state, `size` entries per step (map state: map entries)."""
+    """Removes expired units of one state, `size` entries per step (map state: map entries).
 
-    __slots__ = ("_addresses", "_context", "_map_at", "_map_keys", "_size", "_table", "_ttl")
+    Attributes:
+        due: No unit can be expired before this time.
+    """
+
+    __slots__ = (
+        "_addresses",
+        "_context",
+        "_map_at",
+        "_map_keys",
+        "_oldest",
+        "_size",
+        "_table",
+        "_ttl",
+        "due",
+    )
 
     def __init__(self, table: HeapTable, context: KeyContext, ttl: int, size: int) -> None:
         """Prepare a walk over `table`."""
@@ -31,18 +48,34 @@ class IncrementalCleanup:
         self._addresses: list[Address] = []
         self._map_at: Address = None
         self._map_keys: list[Hashable] = []
+        self._oldest = 0
+        self.due = 0
 
     def step(self) -> None:
         """Look at the next entries; a round that ends begins anew with the next step."""
+        now = self._context.now
+        if self.is_calm(now):
+            return
         if not self._addresses and not self._map_keys:
             self._addresses = [at for at, _ in self._table.store.items()]
-        dead_before = self._context.now - self._ttl
+            self._oldest = now
+        dead_before = now - self._ttl
         if isinstance(self._table, HeapMapTable):
             self._step_map(self._table, dead_before)
-            return
-        addresses = self._addresses
-        for _ in range(min(self._size, len(addresses))):
-            self._look_at(addresses.pop(), dead_before)
+        else:
+            addresses = self._addresses
+            for _ in range(min(self._size, len(addresses))):
+                self._look_at(addresses.pop(), dead_before)
+        if not self._addresses and not self._map_keys:
+            self.due = self._oldest + self._ttl
+
+    def is_calm(self, now: int) -> bool:
+        """Whether nothing can be expired at that time."""
+        if now >= self.due:
+            return False
+        # A clock that was set back stamps units that expire sooner than all others.
+        self.due = min(self.due, now + self._ttl)
+        return True
 
     def _look_at(self, at: Address, dead_before: int) -> None:
         table = self._table
@@ -50,12 +83,19 @@ class IncrementalCleanup:
         if unit is None:
             return
         if not isinstance(table, HeapListTable):
-            if unit[1] <= dead_before:
+            if self._is_dead(unit[1], dead_before):
                 table.store.remove(at)
             return
-        if any(element[1] <= dead_before for element in unit):
+        if any([self._is_dead(element[1], dead_before) for element in unit]):
             # Through `get`, which takes elements out of a pending snapshot before they move to other places.
             table.replace(at, [element for element in table.get(at) if element[1] > dead_before])
+
+    def _is_dead(self, stamp: int, dead_before: int) -> bool:
+        if stamp <= dead_before:
+            return True
+        if stamp < self._oldest:
+            self._oldest = stamp
+        return False
 
     def _step_map(self, table: HeapMapTable, dead_before: int) -> None:
         left = self._size
@@ -69,5 +109,5 @@ class IncrementalCleanup:
             map_key = self._map_keys.pop()
             left -= 1
             unit = (table.store.get(self._map_at) or {}).get(map_key, ABSENT)
-            if unit is not ABSENT and unit[1] <= dead_before:
+            if unit is not ABSENT and self._is_dead(unit[1], dead_before):
                 table.remove(self._map_at, map_key)

@@ -37,6 +37,7 @@ from tidemark.backends.rocksdb.snapshot import KIND, FileNames, NativeExtra, Roc
 from tidemark.backends.rocksdb.store import RocksStore
 from tidemark.backends.rocksdb.tables import table_for
 from tidemark.backends.rocksdb.value_rows import ValueRows
+from tidemark.backends.ttl import TtlRule
 from tidemark.errors import BackendError
 from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
 from tidemark.state.descriptors import StateDescriptor, StateKind
@@ -127,8 +128,10 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def _handle(self, spec: StateSpec, table: RowTable) -> State:
         if spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID:
             assert isinstance(table, ValueRows)
-            shortcut = RocksValueState if spec.ttl is None else RocksTtlValueState
-            return shortcut(spec, self.context, table)
+            if spec.ttl is None:
+                return RocksValueState(spec, self.context, table)
+            if not TtlRule(spec.ttl).renew_on_read:
+                return RocksTtlValueState(spec, self.context, table)
         return create_handle(spec, self.context, table)
 
     def _watch(self, spec: StateSpec, table: RowTable) -> None:
@@ -232,7 +235,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def _canonical_cut(self) -> RocksCut:
         now = self.parameters.clock.now()
-        tables = [self._table_of(name, now) for name in self._books.numbers]
+        # Before anything is frozen: a serializer without a usable snapshot declines the checkpoint here.
+        metas = [self._books.meta(name) for name in self._books.numbers]
+        tables = [self._table_of(meta, now) for meta in metas]
 
         def release() -> None:
             for table in tables:
@@ -240,17 +245,17 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             if self._closed:
                 self._remove_empty_directories()
 
-        return RocksCut([table.meta for table in tables], lambda: tables, release)
+        return RocksCut(metas, lambda: tables, release)
 
-    def _table_of(self, name: str, now: int) -> RowStateTable:
+    def _table_of(self, meta: StateMeta, now: int) -> RowStateTable:
         return RowStateTable(
-            self._books.meta(name),
-            self._books.serializers(name),
+            meta,
+            self._books.serializers(meta.name),
             self._store.freeze(),
-            self._books.numbers[name],
+            self._books.numbers[meta.name],
             self._codec,
             self.parameters.key_groups,
-            self._books.dead_in_full_snapshot(name, now),
+            self._books.dead_in_full_snapshot(meta.name, now),
         )
 
     def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:

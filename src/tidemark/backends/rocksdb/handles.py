@@ -44,31 +44,21 @@ class RocksValueState(TableValueState):
 
 
 class RocksTtlValueState(TableValueState):
-    """Value state with time-to-live; the rules are those of `tidemark.backends.ttl`."""
+    """Value state with time-to-live that reading does not renew; the table checks what it has not written."""
 
-    __slots__ = ("_pending", "_renew", "_return_expired", "_ttl")
+    __slots__ = ("_pending",)
 
     def __init__(self, spec: StateSpec, context: KeyContext, table: ValueRows) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         assert spec.ttl is not None
-        rule = TtlRule(spec.ttl)
+        table.expire(TtlRule(spec.ttl), context)
         self._pending = table.pending
-        self._ttl, self._renew, self._return_expired = rule.ttl, rule.renew_on_read, rule.return_expired
 
     def value(self) -> Any:
         """The value, or None if there is none or it is expired and invisible."""
-        context = self._context
-        unit = self._pending[context.token]
-        if unit is ABSENT:
-            return None
-        value, stamp = unit
-        if stamp + self._ttl <= context.now:
-            self._table.remove(context.token)
-            return value if self._return_expired else None
-        if self._renew and stamp != context.now:
-            self._pending[context.token] = (value, context.now)
-        return value
+        unit = self._pending[self._context.token]
+        return None if unit is ABSENT else unit[0]
 
     def update(self, value: Any) -> None:
         """Overwrite and stamp; None clears."""

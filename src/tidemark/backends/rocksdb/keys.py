@@ -22,12 +22,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from tidemark.state.key_groups import key_groups_of, stable_hash, stable_hash_array, stable_hash_words
 from tidemark.state.namespace import Namespace, NamespaceKind
 from tidemark.state.serializers.base import length_prefix, read_length
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tidemark.state.backend import KeyToken
     from tidemark.state.serializers.base import TypeSerializer
 
@@ -94,6 +97,7 @@ class KeyCodec:
         self._serializer = serializer
         self._max_parallelism = max_parallelism
         self._width = serializer.fixed_width
+        self._plain_long = serializer.identity_key and getattr(serializer, "struct_code", None) == "q"
         self._places: dict[KeyToken, Place] = {}
 
     def place(self, token: KeyToken) -> Place:
@@ -110,29 +114,39 @@ class KeyCodec:
         self._places[token] = place
         return place
 
-    def places(self, tokens: Sequence[KeyToken]) -> list[Place]:
-        """`place` of many tokens; those not seen lately are hashed together."""
-        known = self._places
-        unknown = [token for token in tokens if token not in known]
-        if unknown:
-            if len(known) + len(unknown) > _KNOWN_PLACES:
-                known.clear()
-                unknown = list(tokens)
-            known.update(zip(unknown, self._hash_together(unknown), strict=True))
-        return [known[token] for token in tokens]
+    def rows(self, tokens: Sequence[KeyToken], state: bytes) -> list[bytes]:
+        """Row keys of many tokens in a state without namespace, made together."""
+        if self._width is None:
+            keys = [self.key_bytes(token) for token in tokens]
+            groups = self._groups(stable_hash_array(pa.array(keys, pa.binary()))).tobytes()
+            part = self.key_part
+            return [groups[2 * at : 2 * at + 2] + state + part(key) for at, key in enumerate(keys)]
+        data = self._fixed_width_keys(tokens)
+        width = _HEAD + self._width
+        rows = np.empty((len(tokens), width), np.uint8)
+        rows[:, :2] = self._groups(self._hashes(data)).view(np.uint8).reshape(-1, 2)
+        rows[:, 2:_HEAD] = np.frombuffer(state, np.uint8)
+        rows[:, _HEAD:] = data
+        joined = rows.tobytes()
+        return [joined[at : at + width] for at in range(0, len(joined), width)]
 
-    def _hash_together(self, tokens: Sequence[KeyToken]) -> Iterable[Place]:
-        keys = [self.key_bytes(token) for token in tokens]
+    def _fixed_width_keys(self, tokens: Sequence[KeyToken]) -> NDArray[Any]:
+        """Key bytes, one row per token."""
+        if self._plain_long:
+            return np.fromiter(tokens, np.int64, len(tokens)).astype(">i8").view(np.uint8).reshape(-1, 8)
+        joined = b"".join([self.key_bytes(token) for token in tokens])
+        return np.frombuffer(joined, np.uint8).reshape(len(tokens), -1)
+
+    def _hashes(self, keys: NDArray[Any]) -> NDArray[Any]:
         if self._width == 8:
-            hashes = stable_hash_words(np.frombuffer(b"".join(keys), dtype="<u8"), 8)
-        else:
-            import pyarrow as pa
+            return stable_hash_words(keys.view("<u8").ravel(), 8)
+        flat = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(keys.shape[1]), len(keys), [None, pa.py_buffer(np.ascontiguousarray(keys))]
+        )
+        return stable_hash_array(flat.cast(pa.binary()))
 
-            hashes = stable_hash_array(pa.array(keys, pa.binary()))
-        groups = key_groups_of(hashes, self._max_parallelism).astype(">u2").tobytes()
-        heads = [groups[at : at + 2] for at in range(0, len(groups), 2)]
-        part = self.key_part
-        return zip(heads, keys if self._width is not None else [part(key) for key in keys], strict=True)
+    def _groups(self, hashes: NDArray[Any]) -> NDArray[Any]:
+        return key_groups_of(hashes, self._max_parallelism).astype(">u2")
 
     def key_bytes(self, token: KeyToken) -> bytes:
         """Serialised key behind a token."""
@@ -162,6 +176,9 @@ def unit_codec(
     to_bytes, from_bytes = serializer.to_bytes, serializer.from_bytes
     if not ttl:
         return to_bytes, from_bytes
+    code = getattr(serializer, "struct_code", None)
+    if code is not None:
+        return _stamped_number(struct.Struct(f">q{code}"), to_bytes)
     pack, unpack_from = _STAMP.pack, _STAMP.unpack_from
 
     def encode(unit: tuple[Any, int]) -> bytes:
@@ -169,6 +186,26 @@ def unit_codec(
 
     def decode(raw: bytes) -> tuple[Any, int]:
         return from_bytes(raw[STAMP_WIDTH:]), unpack_from(raw)[0]
+
+    return encode, decode
+
+
+def _stamped_number(
+    codec: struct.Struct, to_bytes: Callable[[Any], bytes]
+) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """The codec of a number with its stamp in one go; `to_bytes` deals with what does not fit at once."""
+    pack, unpack = codec.pack, codec.unpack
+
+    def encode(unit: tuple[Any, int]) -> bytes:
+        value, stamp = unit
+        try:
+            return pack(stamp, value)
+        except struct.error:
+            return _STAMP.pack(stamp) + to_bytes(value)
+
+    def decode(raw: bytes) -> tuple[Any, int]:
+        stamp, value = unpack(raw)
+        return value, stamp
 
     return encode, decode
 

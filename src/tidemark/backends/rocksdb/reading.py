@@ -93,14 +93,16 @@ class OutsideReader:
         if isinstance(table, ListRows):
             units = table.peek(at)
             if known.ttl:
-                visible = dead_before is None or any(stamp > dead_before for _, stamp in units)
-                units = [value for value, _ in units] if visible else []
+                units = [value for value, stamp in units if dead_before is None or stamp > dead_before]
             return bool(units), units or None
         if isinstance(table, MapRows):
             entries = table.peek(at)
             if known.ttl:
-                visible = dead_before is None or any(stamp > dead_before for _, stamp in entries.values())
-                entries = {key: value for key, (value, _) in entries.items()} if visible else {}
+                entries = {
+                    key: value
+                    for key, (value, stamp) in entries.items()
+                    if dead_before is None or stamp > dead_before
+                }
             return bool(entries), self._with_map_keys(name, entries) or None
         assert isinstance(table, ValueRows)
         unit = table.peek(at)

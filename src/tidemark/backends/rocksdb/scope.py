@@ -39,6 +39,8 @@ class BatchScope:
 
     def begin(self, tokens: Sequence[KeyToken] | None) -> None:
         """A batch starts; `tokens` are its keys, with repetitions, if known."""
+        # What was written before belongs to another time; tables take their pending writes to be of this one.
+        self.write_back()
         self._tokens = tokens
         self._distinct = None
 

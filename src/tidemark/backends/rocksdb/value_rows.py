@@ -15,12 +15,16 @@ from tidemark.backends.rocksdb.scope import BatchScope, RowTable
 from tidemark.backends.table import ABSENT, Address
 
 if TYPE_CHECKING:
+    from tidemark.backends.ttl import TtlRule
+    from tidemark.state.backend import KeyContext
     from tidemark.state.serializers.base import TypeSerializer
 
-__all__ = ["PendingUnits", "ValueRows"]
+__all__ = ["ExpiringUnits", "PendingUnits", "ValueRows"]
 
 _KNOWN_ROWS: Final = 50_000
 """Row keys each state remembers, so that hot keys are not put together again in every batch."""
+_SAMPLE: Final = 8
+"""Of so many prefetched units one is watched."""
 
 
 class PendingUnits(dict[Any, Any]):
@@ -36,6 +40,25 @@ class PendingUnits(dict[Any, Any]):
         return unit if unit is not MISS else self.load(at)
 
 
+class ExpiringUnits(PendingUnits):
+    """Pending units with time-to-live. What was written in this batch is alive; the rest is checked here."""
+
+    __slots__ = ("context", "remove", "rule")
+
+    context: KeyContext
+    remove: Callable[[Any], None]
+    rule: TtlRule
+
+    def __missing__(self, at: Any) -> Any:
+        unit = self.known.get(at, MISS)
+        if unit is MISS:
+            unit = self.load(at)
+        if unit is not ABSENT and unit[1] + self.rule.ttl <= self.context.now:
+            self.remove(at)
+            return unit if self.rule.return_expired else ABSENT
+        return unit
+
+
 class ValueRows(RowTable):
     """One row per address. `get` and `put` are the C methods of the dictionary of pending writes."""
 
@@ -46,12 +69,8 @@ class ValueRows(RowTable):
         self, scope: BatchScope, state_id: int, serializer: TypeSerializer[Any], ttl: bool, namespaced: bool
     ) -> None:
         super().__init__(scope, state_id, serializer, ttl, namespaced)
-        self.pending = PendingUnits()
-        self.pending.load = self._load
         self._known: dict[Any, Any] = {}
-        self.pending.known = self._known
-        self.get = self.pending.__getitem__
-        self.put = self.pending.__setitem__
+        self._use(PendingUnits())
         self._removing = False
         self._row_of: dict[Any, bytes] = {}
         # Objects that nobody can change may outlive the batch; of the others only the bytes do.
@@ -60,11 +79,24 @@ class ValueRows(RowTable):
         self._fresh: dict[Any, Any] = {}
         self._grown_by = 0
         self._grown_size = 0
-        self._fetched: dict[Any, bytes | None] = {}
+        self._fetched: dict[Any, Any] = {}
         self._prefetching = not namespaced
         self._prefetched = False
         self._used = 0
         self._share()
+
+    def expire(self, rule: TtlRule, context: KeyContext) -> None:
+        """Let `get` apply the rules of time-to-live itself; only for a rule that reading does not renew."""
+        units = ExpiringUnits()
+        units.context, units.rule, units.remove = context, rule, self.remove
+        self._use(units)
+
+    def _use(self, pending: PendingUnits) -> None:
+        self.pending = pending
+        pending.load = self._load
+        pending.known = self._known
+        self.get = pending.__getitem__
+        self.put = pending.__setitem__
 
     def _share(self) -> None:
         if self._shared:
@@ -87,52 +119,66 @@ class ValueRows(RowTable):
         return unit
 
     def _load(self, at: Any) -> Any:
-        kept = self._kept.get(at)
-        if kept is MISS:
-            raw = self._fetch(at)
-            unit = ABSENT if raw is None else self._decode(raw)
-            if not self._shared:
-                self._fresh[at] = ABSENT if raw is None else raw
-            self._grown_by += 1
-            self._grown_size += 0 if raw is None else len(raw)
+        raw = self._fetched.get(at, MISS)
+        if raw is MISS:
+            kept = self._kept.get(at)
+            if kept is not MISS:
+                unit = kept if self._shared or kept is ABSENT else self._decode(kept)
+                self._known[at] = unit
+                return unit
+            if self._prefetching and not self._prefetched:
+                self._prefetch()
+                unit = self._known.get(at, MISS)
+                return unit if unit is not MISS else self._load(at)
+            raw = self._store.get(self.row(at))
+            self._scope.count_read()
+        self._used += 1
+        self._grown_by += 1
+        if raw is None:
+            unit = kept = ABSENT
         else:
-            unit = kept if self._shared or kept is ABSENT else self._decode(kept)
+            unit, kept = self._decode(raw), raw
+            self._grown_size += len(raw)
+        if not self._shared:
+            self._fresh[at] = kept
         self._known[at] = unit
         return unit
 
-    def _fetch(self, at: Any) -> bytes | None:
-        if self._prefetching and not self._prefetched:
-            self._prefetch()
-        self._used += 1
-        if at in self._fetched:
-            return self._fetched[at]
-        raw = self._store.get(self.row(at))
-        self._scope.count_read()
-        return raw
-
     def _prefetch(self) -> None:
         self._prefetched = True
-        kept = self._kept.get
-        tokens = [token for token in self._scope.distinct() if kept(token) is MISS]
+        young, old = self._kept.young, self._kept.old
+        tokens = [token for token in self._scope.distinct() if token not in young and token not in old]
         if len(tokens) < 2:
             return
         by_row = dict(zip(self._rows(tokens), tokens, strict=True))
         rows = sorted(by_row)
-        self._fetched = dict(zip(map(by_row.__getitem__, rows), self._store.get_many(rows), strict=True))
+        tokens = list(map(by_row.__getitem__, rows))
+        raws = self._store.get_many(rows)
+        # Objects that may be shared are made at once, which is much cheaper; the rest, and a sample that
+        # tells whether prefetching pays, when they are asked for.
+        lazy = slice(None, None, _SAMPLE if self._shared else 1)
+        self._fetched = dict(zip(tokens[lazy], raws[lazy], strict=True))
+        if self._shared:
+            del tokens[lazy], raws[lazy]
+            decode = self._decode
+            units = [ABSENT if raw is None else decode(raw) for raw in raws]
+            self._known.update(zip(tokens, units, strict=True))
+            self._grown_by += len(units)
+            self._grown_size += sum([len(raw) for raw in raws if raw is not None])
 
     def _rows(self, addresses: list[Any]) -> list[bytes]:
         if self._namespaced:
             return [self.row(at) for at in addresses]
         row_of = self._row_of
-        unknown = [at for at in addresses if at not in row_of]
-        if unknown:
+        rows = list(map(row_of.get, addresses))
+        if None in rows:
+            unknown = [at for at in addresses if at not in row_of]
             if len(row_of) + len(unknown) > _KNOWN_ROWS:
                 row_of.clear()
                 unknown = addresses
-            state = self._state
-            places = self._codec.places(unknown)
-            row_of.update(zip(unknown, [group + state + key for group, key in places], strict=True))
-        return [row_of[at] for at in addresses]
+            row_of.update(zip(unknown, self._codec.rows(unknown, self._state), strict=True))
+            rows = list(map(row_of.get, addresses))
+        return rows  # type: ignore[return-value]  # none is None any more
 
     def write_back(self) -> None:
         """Serialise each changed unit once."""
