@@ -54,10 +54,12 @@ class JobRunner:
         self.failures: list[int] = []
         self.failure: BaseException | None = None
         """Why the last attempt ended, for displays."""
-        self._requests: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._requests: queue.Queue[Callable[[bool], None]] = queue.Queue()
+        """Each is called with False in the job's thread, or with True when the job is over."""
         self._cancelled = threading.Event()
         self._ended = threading.Event()
         self._stop_future: CompletableFuture[str] | None = None
+        self._draining = False
         self._on_end = on_end
         self._started_at = time.time()
         self._thread = threading.Thread(target=self._run, name=f"job-{execution.job_id[:8]}", daemon=True)
@@ -97,36 +99,42 @@ class JobRunner:
         self._refuse_in_batch_mode()
 
         def begin() -> CompletableFuture[str]:
+            if self._stop_future is not None:
+                raise IllegalStateError("The job is being stopped already.")
+            future = self.execution.request_savepoint(target)
+            # From now on nothing new is read. With drain, the end of time reaches the last operator first.
             self.execution.paused = True
             if drain:
                 self.execution.drain()
-                while (work := self.execution.poll()) is not None:
-                    self.execution.run_epoch(work)
-            self._stop_future = self.execution.request_savepoint(target)
-            return self._stop_future
+            self._stop_future, self._draining = future, drain
+            return future
 
         return self._ask(begin)
 
     def _refuse_in_batch_mode(self) -> None:
         if self.execution.plan.batch_mode:
-            raise UnsupportedOperationException("A job in BATCH mode has no savepoints; run it in STREAMING mode.")
+            raise UnsupportedOperationException(
+                "A job in BATCH mode has no savepoints; run it in STREAMING mode."
+            )
 
     def _ask(self, begin: Callable[[], CompletableFuture[str]]) -> CompletableFuture[str]:
         outcome: CompletableFuture[str] = CompletableFuture()
 
-        def request() -> None:
+        def request(refused: bool) -> None:
+            if refused:
+                outcome.set_exception(IllegalStateError("The job is not running any more."))
+                return
             try:
                 inner = begin()
-            except BaseException as exc:
+            except Exception as exc:
                 outcome.set_exception(exc)
                 return
             inner.add_done_callback(lambda done: _copy(done, outcome))
 
+        self._requests.put(request)
+        self.wake.set()
         if self._ended.is_set():
-            outcome.set_exception(IllegalStateError("The job is not running any more."))
-        else:
-            self._requests.put(request)
-            self.wake.set()
+            self._refuse_requests()
         return outcome
 
     # The job's thread
@@ -197,26 +205,59 @@ class JobRunner:
 
     def _attempt(self) -> None:
         execution = self.execution
+        stop = self._stop_future
+        if stop is not None and not (stop.done() and stop.exception() is None):
+            self._forget_stop()
         execution.start_attempt()
         while True:
             self._serve()
+            self._settle_stop()
             execution.tick()
             work = execution.poll()
             if work is not None:
                 execution.run_epoch(work)
+                # An epoch that was interrupted is incomplete: no snapshot may contain it.
+                self._serve()
+            if self._stop_future is not None:
+                if not self._draining or not execution.watermarks.travelling():
+                    self._stop()
+                continue
             execution.barrier()
             self._wait_if_synchronous()
-            if self._stop_future is not None and self._stop_future.done():
-                if self._stop_future.exception() is None:
-                    raise _Stopped
-                self._stop_future = None
-                execution.paused = False
             if work is None:
-                if execution.finished and self._stop_future is None:
+                if execution.finished:
                     self._final_checkpoint()
                     return
                 self.wake.wait(self._idle_time())
                 self.wake.clear()
+
+    def _stop(self) -> None:
+        """Take the savepoint, and run no epoch between it and the end of the job."""
+        stop = self._stop_future
+        assert stop is not None
+        self.execution.barrier()
+        self._until(stop.done)
+        self._settle_stop()
+
+    def _settle_stop(self) -> None:
+        """End the job if its last savepoint is complete; go on if it failed.
+
+        Raises:
+            CheckpointError: It failed after a drain; with time at its end the attempt cannot go on.
+        """
+        if self._stop_future is None or not self._stop_future.done():
+            return
+        error = self._stop_future.exception()
+        if error is None:
+            raise _Stopped
+        drained = self._draining
+        self._forget_stop()
+        if drained:
+            raise error
+
+    def _forget_stop(self) -> None:
+        self._stop_future, self._draining = None, False
+        self.execution.paused = False
 
     def _serve(self) -> None:
         if self._cancelled.is_set():
@@ -226,7 +267,7 @@ class JobRunner:
                 request = self._requests.get_nowait()
             except queue.Empty:
                 return
-            request()
+            request(False)
 
     def _wait_if_synchronous(self) -> None:
         if self.execution.asynchronous:
@@ -234,7 +275,7 @@ class JobRunner:
         self._until(lambda: not self.execution.coordinator.pending())
 
     def _final_checkpoint(self) -> None:
-        """Cover everything the job produced, so that the last commits survive a crash in the middle of them."""
+        """Cover everything the job produced, so that the last commits survive a crash amid them."""
         if not self.execution.settings.checkpointing.enabled:
             return
         execution = self.execution
@@ -262,7 +303,7 @@ class JobRunner:
     def _refuse_requests(self) -> None:
         while True:
             try:
-                self._requests.get_nowait()()
+                self._requests.get_nowait()(True)
             except queue.Empty:
                 return
 

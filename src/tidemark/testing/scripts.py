@@ -30,7 +30,18 @@ from tidemark.runtime.storage import StoragePlan, backend_choice
 from tidemark.slot.deploy import StorageChoice
 from tidemark.slot.vertex import Vertex
 
-__all__ = ["ADVANCE", "AT", "CHECKPOINT", "CRASH", "CRASH_AT", "END", "RESCALE", "SAVEPOINT", "WATERMARK", "run_script"]
+__all__ = [
+    "ADVANCE",
+    "AT",
+    "CHECKPOINT",
+    "CRASH",
+    "CRASH_AT",
+    "END",
+    "RESCALE",
+    "SAVEPOINT",
+    "WATERMARK",
+    "run_script",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +94,7 @@ class RESCALE:
 
 
 @dataclass(frozen=True, slots=True)
-class CRASH_AT:  # noqa: N801 - an event, written like the others
+class CRASH_AT:
     """Crash when the job next passes a named point (`runtime.execution.CRASH_POINTS`).
 
     Several may wait at a time; a `RESCALE` and the end of the script call them off.
@@ -160,9 +171,14 @@ class _Script:
     """Drives one scripted job through its events."""
 
     def __init__(
-        self, build: Callable[[Any], Any], events: Sequence[Any], parallelism: int, configuration: Configuration | None,
-        state_backend: Any, clock: ManualClock,
-    ) -> None:  # fmt: skip
+        self,
+        build: Callable[[Any], Any],
+        events: Sequence[Any],
+        parallelism: int,
+        configuration: Configuration | None,
+        state_backend: Any,
+        clock: ManualClock,
+    ) -> None:
         self._build = build
         self._clock = clock
         self._configuration = Configuration(configuration) if configuration is not None else Configuration()
@@ -222,7 +238,7 @@ class _Script:
     def _start(self) -> None:
         self._guarded(self._job.start_attempt)
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[[], Any]) -> None:
         """Run an action; a scripted crash in it is recovered from, as the runner would."""
         try:
             action()
@@ -266,7 +282,7 @@ class _Script:
         if event is CHECKPOINT:
             self._guarded(self._snapshot)
         elif event is SAVEPOINT:
-            self._guarded(lambda: None if self._savepoint() else None)
+            self._guarded(self._savepoint)
         elif event is CRASH:
             self._recover()
         elif event is END:
@@ -317,8 +333,8 @@ def run_script(
 
     Args:
         build: Gets the scripted stream and returns the result stream.
-        events: Elements (plain, or `AT(timestamp, value)`), `WATERMARK(t)`, `CHECKPOINT`, `SAVEPOINT`, `CRASH`,
-            `CRASH_AT(point)`, `ADVANCE(ms)`, `RESCALE(p)`, `END`.
+        events: Elements (plain, or `AT(timestamp, value)`), `WATERMARK(t)`, `CHECKPOINT`, `SAVEPOINT`,
+            `CRASH`, `CRASH_AT(point)`, `ADVANCE(ms)`, `RESCALE(p)`, `END`.
         parallelism: Of the job at its start.
         configuration: Laid over the configuration file.
         state_backend: As `env.set_state_backend`.
