@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import msgspec
 
 from tidemark.checkpoint.format.native import verify_native
 from tidemark.checkpoint.format.read import read_schema, verify_table
@@ -50,8 +53,15 @@ def describe(path: str, storage: Storage | None = None) -> dict[str, Any]:
     }
 
 
-def verify(path: str, storage: Storage | None = None) -> list[str]:
+def verify(
+    path: str, storage: Storage | None = None, on_progress: Callable[[int, int], None] | None = None
+) -> list[str]:
     """Check every byte a snapshot refers to; return what is wrong, an empty list if nothing is.
+
+    Args:
+        path: As for `describe`.
+        storage: As for `describe`.
+        on_progress: Called after each file with the bytes checked so far and those of all files.
 
     Raises:
         SavepointNotFoundError: Nothing complete is there.
@@ -64,18 +74,30 @@ def verify(path: str, storage: Storage | None = None) -> list[str]:
         return [str(exc)]
     location = savepoint_location(directory)
     problems = []
+    done, total = 0, sum(_file_sizes(metadata))
+    report = on_progress or (lambda _done, _total: None)
     for uid, subtask in _subtasks(metadata):
         for table in subtask.tables:
             try:
                 verify_table(table, storage, directory)
             except StorageError as exc:
                 problems.append(f"{uid}[{subtask.index}] state '{table.meta.name}': {exc}")
+            done += table.file_size
+            report(done, total)
         for file in subtask.native.files if subtask.native is not None else ():
             try:
                 verify_native(file, storage, directory, location.shared)
             except StorageError as exc:
                 problems.append(f"{uid}[{subtask.index}] file '{file.name}': {exc}")
+            done += file.size
+            report(done, total)
     return problems
+
+
+def _file_sizes(metadata: CheckpointMetadata) -> Iterator[int]:
+    for _uid, subtask in _subtasks(metadata):
+        yield from [table.file_size for table in subtask.tables]
+        yield from [file.size for file in subtask.native.files] if subtask.native is not None else ()
 
 
 def _subtasks(metadata: CheckpointMetadata) -> list[tuple[str, SubtaskState]]:
@@ -180,7 +202,12 @@ def _snapshot_class(snapshot: bytes) -> str:
         return "unknown"
 
 
-def _readable(data: bytes) -> str:
+def _readable(data: bytes) -> Any:
+    """What bytes of a source or sink mean: MessagePack, which the runtime writes, else text, else digits."""
+    try:
+        return msgspec.msgpack.decode(data)
+    except (msgspec.MsgspecError, ValueError):
+        pass
     try:
         text = data.decode()
     except UnicodeDecodeError:

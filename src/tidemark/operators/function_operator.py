@@ -42,6 +42,11 @@ class FunctionOperator(Operator):
         self._functions.attach(self._runtime_context)
         self._make_contexts()
 
+    @property
+    def operator_state(self) -> OperatorStateStore:
+        """The operator state of this subtask; after `setup`."""
+        return self._operator_state
+
     def _make_service(self, environment: OperatorEnvironment) -> OperatorTimerService:
         return OperatorTimerService(environment.clock)
 

@@ -1,0 +1,1 @@
+"""The sub-commands, grouped by what they look at."""

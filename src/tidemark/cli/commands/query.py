@@ -1,0 +1,60 @@
+"""`query`: read one key of a queryable state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidemark.cli.query_values import KEY_TYPES, parse_key, plain_value
+from tidemark.cli.settings import job_options, settings_of
+from tidemark.errors import StateNotServedError
+
+if TYPE_CHECKING:
+    from tidemark.queryable.client import QueryableStateClient
+    from tidemark.queryable.describe import StateDescription
+
+__all__ = ["query"]
+
+
+@click.command()
+@click.argument("job")
+@click.argument("name")
+@click.argument("key")
+@click.option("--key-type", type=click.Choice(KEY_TYPES), default="auto", help="How KEY is to be read.")
+@click.option("--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for an answer.")
+@job_options
+@click.pass_context
+def query(context: click.Context, job: str, name: str, key: str, key_type: str, timeout: float) -> None:
+    """Read the value that the queryable state NAME of JOB holds for KEY.
+
+    KEY is read by the type of the job's keys; of composite types it is JSON, such as '["a", 1]'.
+    """
+    from tidemark.queryable.client import QueryableStateClient
+
+    settings = settings_of(context)
+    with settings.connect(job, timeout) as client:
+        facts = client.request("info")
+        host, token = client.host, client.token
+    if facts["query_port"] is None:
+        raise StateNotServedError(
+            f"Job {facts['job_id']} serves no queries. Set queryable-state.enable to true.",
+            job_id=facts["job_id"],
+            name=name,
+        )
+    with QueryableStateClient(host, facts["query_port"], timeout=timeout, token=token) as queries:
+        found = _description(queries, facts["job_id"], name)
+        parsed = parse_key(key, found.key_type, key_type)
+        state = queries.get_kv_state(
+            facts["job_id"], name, parsed, found.key_serializer(), found.descriptor()
+        ).result()
+    settings.output.query_result(name, parsed, plain_value(found.kind, state))
+
+
+def _description(queries: QueryableStateClient, job_id: str, name: str) -> StateDescription:
+    states: list[Any] = queries.list_states(job_id).result()
+    for state in states:
+        if state.name == name:
+            return state  # type: ignore[no-any-return]
+    names = ", ".join([state.name for state in states]) or "none"
+    raise StateNotServedError(f"Job {job_id} publishes no state as '{name}' (published: {names}).", name=name)

@@ -1,0 +1,60 @@
+"""`run`: a program in this process, or detached in one of its own."""
+
+from __future__ import annotations
+
+import click
+
+from tidemark.cli.settings import common_options, settings_of
+
+__all__ = ["run"]
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "-s", "--from-savepoint", metavar="PATH", help="Start from this savepoint or retained checkpoint."
+)
+@click.option(
+    "-n", "--allow-non-restored-state", is_flag=True, help="Drop state of operators the program lacks."
+)
+@click.option(
+    "-p", "--parallelism", type=click.IntRange(1), help="Parallelism, unless the program sets its own."
+)
+@click.option("-D", "defines", metavar="KEY=VALUE", multiple=True, help="A configuration key; repeatable.")
+@click.option("-d", "--detached", is_flag=True, help="Run in the background; print the job id and return.")
+@click.argument("program", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@common_options
+@click.pass_context
+def run(
+    context: click.Context,
+    from_savepoint: str | None,
+    allow_non_restored_state: bool,
+    parallelism: int | None,
+    defines: tuple[str, ...],
+    detached: bool,
+    program: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Run PROGRAM with ARGUMENTS and wait for its jobs.
+
+    The options beat configuration file and environment variables; what the program itself sets beats them.
+    Exits with an error if the program or one of its jobs fails. Ctrl-C cancels the jobs.
+    """
+    from tidemark.cli.program import ProgramSettings, run_attached
+
+    settings = ProgramSettings.of(defines, from_savepoint, allow_non_restored_state, parallelism)
+    output = settings_of(context).output
+    if detached:
+        from tidemark.cli.detached import run_detached
+
+        with output.waiting("Starting"):
+            started = run_detached(program, arguments, settings)
+        if started.log_tail:
+            output.failed_start(started.log, started.log_tail)
+        else:
+            output.submitted(started.job_id, started.pid, started.log)
+        context.exit(started.exit_code)
+    outcome = run_attached(program, arguments, settings)
+    if outcome.message:
+        output.program_failed(outcome.message)
+    context.exit(outcome.exit_code)

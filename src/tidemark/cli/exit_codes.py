@@ -1,0 +1,71 @@
+"""What the command's exit code says: one number per family of errors."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from tidemark.errors import (
+    BackendError,
+    CheckpointError,
+    ConfigError,
+    ExecutionError,
+    IllegalStateError,
+    JobNotFoundError,
+    QueryError,
+    RestoreError,
+    StateError,
+    StorageError,
+    UnsupportedOperationException,
+)
+from tidemark.runtime.control_client import JobUnreachableError
+
+__all__ = ["ExitCode", "exit_code_of"]
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    FAILED = 1
+    """The program or its job failed; `verify` found damage; `check` found incompatible state."""
+    USAGE = 2
+    """Wrong arguments or configuration."""
+    NO_JOB = 3
+    """No such job."""
+    CHECKPOINT = 4
+    """The savepoint failed; the job goes on."""
+    SNAPSHOT = 5
+    """A checkpoint or savepoint is missing, damaged or does not fit the job; storage failed."""
+    QUERY = 6
+    """A queryable-state request failed."""
+    STATE = 7
+    """Stored state cannot be read with the program's types."""
+    UNREACHABLE = 8
+    """The job does not answer, or the token is not its own."""
+    REFUSED = 9
+    """The job exists but cannot do that, or not now."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+# The first match counts: some errors belong to two families.
+_FAMILIES: tuple[tuple[type[BaseException], ExitCode], ...] = (
+    (JobNotFoundError, ExitCode.NO_JOB),
+    (JobUnreachableError, ExitCode.UNREACHABLE),
+    (ExecutionError, ExitCode.FAILED),
+    (CheckpointError, ExitCode.CHECKPOINT),
+    (RestoreError, ExitCode.SNAPSHOT),
+    (StorageError, ExitCode.SNAPSHOT),
+    (BackendError, ExitCode.SNAPSHOT),
+    (QueryError, ExitCode.QUERY),
+    (StateError, ExitCode.STATE),
+    (ConfigError, ExitCode.USAGE),
+    (IllegalStateError, ExitCode.REFUSED),
+    (UnsupportedOperationException, ExitCode.REFUSED),
+    (KeyboardInterrupt, ExitCode.INTERRUPTED),
+)
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The code of an error's family; `FAILED` if it belongs to none."""
+    return next((code for family, code in _FAMILIES if isinstance(error, family)), ExitCode.FAILED)

@@ -1,0 +1,367 @@
+"""The two renderers of the command line: text for people, JSON for programs.
+
+Results go to standard output, errors and progress to standard error. Progress is drawn on terminals only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidemark.cli import snapshot_text
+from tidemark.cli.text import columns, date_time, duration, size
+from tidemark.errors import TidemarkError
+
+if TYPE_CHECKING:
+    from tidemark.cli.dry_run import CheckReport
+
+__all__ = ["JsonOutput", "Output", "TextOutput"]
+
+Advance = Callable[[int, int], None]
+"""Called with what is done and what there is to do in all."""
+
+
+class Output(ABC):
+    """One method per thing a command has to say."""
+
+    @abstractmethod
+    def jobs(self, jobs: list[dict[str, Any]]) -> None:
+        """Jobs, one by one."""
+
+    @abstractmethod
+    def job(self, facts: dict[str, Any]) -> None:
+        """Everything about one job."""
+
+    @abstractmethod
+    def checkpoints(self, records: list[dict[str, Any]]) -> None:
+        """Checkpoints and savepoints of a job."""
+
+    @abstractmethod
+    def savepoint(self, path: str) -> None:
+        """A savepoint was taken."""
+
+    @abstractmethod
+    def disposed(self, path: str) -> None:
+        """A savepoint was deleted."""
+
+    @abstractmethod
+    def cancelled(self, job: str, savepoint: str | None) -> None:
+        """A job was cancelled."""
+
+    @abstractmethod
+    def stopped(self, job: str, savepoint: str) -> None:
+        """A job was stopped."""
+
+    @abstractmethod
+    def submitted(self, job_id: str | None, pid: int, log: str) -> None:
+        """A detached program runs, or has already ended well."""
+
+    @abstractmethod
+    def failed_start(self, log: str, tail: str) -> None:
+        """A detached program failed before it had a job."""
+
+    @abstractmethod
+    def program_failed(self, message: str) -> None:
+        """The user's program failed by itself."""
+
+    @abstractmethod
+    def snapshot(self, description: dict[str, Any]) -> None:
+        """What is in a checkpoint or savepoint."""
+
+    @abstractmethod
+    def verified(self, path: str, problems: list[str]) -> None:
+        """What is wrong with a snapshot."""
+
+    @abstractmethod
+    def query_result(self, name: str, key: Any, value: Any) -> None:
+        """What a state holds for a key."""
+
+    @abstractmethod
+    def check_report(self, report: CheckReport) -> None:
+        """What a program would do with a snapshot."""
+
+    @abstractmethod
+    def error(self, error: BaseException) -> None:
+        """A command failed."""
+
+    @contextlib.contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Show that something is going on."""
+        if not sys.stderr.isatty():
+            yield
+            return
+        from rich.console import Console
+
+        with Console(stderr=True).status(f"{what} ..."):
+            yield
+
+    @contextlib.contextmanager
+    def progress(self, what: str) -> Iterator[Advance]:
+        """A bar that the block moves."""
+        if not sys.stderr.isatty():
+            yield lambda _done, _total: None
+            return
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class TextOutput(Output):
+    """For people."""
+
+    def jobs(self, jobs: list[dict[str, Any]]) -> None:
+        """One line each: start time, id, name, status."""
+        for job in jobs:
+            start = date_time(job["start_time"])
+            status = click.style(job["status"], fg=_COLOURS.get(job["status"]))
+            click.echo(f"{start} : {job['job_id']} : {job['name']} ({status})")
+        if not jobs:
+            click.echo("There are no such jobs.")
+
+    def job(self, facts: dict[str, Any]) -> None:
+        """Facts under each other, then the plan."""
+        progress = facts.get("progress") or {}
+        checkpointing = facts.get("checkpointing") or {}
+        rows = [
+            ("Job", facts["name"]),
+            ("Id", facts["job_id"]),
+            ("Status", facts["status"]),
+            ("Started", date_time(facts["start_time"])),
+        ]
+        if "end_time" in facts:
+            rows.append(("Ended", date_time(facts["end_time"])))
+        rows += [("Process", facts["pid"]), ("Spark application", facts["application_id"])]
+        if checkpointing:
+            interval = checkpointing["interval"]
+            rows += [
+                ("Target", f"{facts['target']}, parallelism {facts['parallelism']}, {facts['slots']} slots"),
+                ("State backend", facts["state_backend"]),
+                ("State entries", progress.get("state_entries")),
+                ("Attempt", progress.get("attempt")),
+                ("Epoch", progress.get("epoch")),
+                ("Records", progress.get("records")),
+                ("Started from", facts["started_from"]),
+                (
+                    "Checkpointing",
+                    "off" if interval is None else f"every {interval} ms, {checkpointing['mode']}",
+                ),
+                (
+                    "Checkpoints",
+                    f"{checkpointing['completed']} completed, {checkpointing['failed']} failed, "
+                    f"{checkpointing['restored']} restored",
+                ),
+                ("Savepoints go to", facts["savepoint_directory"]),
+                ("Control address", str(facts["control_address"]).partition(":")[2]),
+                ("Query port", facts["query_port"]),
+            ]
+        rows.append(("Last failure", progress.get("failure") or facts.get("failure")))
+        _echo(columns(rows))
+        if facts.get("nodes"):
+            click.echo("Plan")
+            guarantees = {sink["id"]: sink["guarantee"] for sink in facts["sinks"]}
+            _echo(columns([_plan_row(node, guarantees) for node in facts["nodes"]], "  "))
+
+    def checkpoints(self, records: list[dict[str, Any]]) -> None:
+        """A table, newest first; the reason of a failure below its line."""
+        header = (
+            "ID",
+            "TYPE",
+            "STATUS",
+            "TRIGGERED",
+            "DURATION",
+            "STATE",
+            "WRITTEN",
+            "SYNC",
+            "ASYNC",
+            "WHERE",
+        )
+        _echo(columns([header, *[_checkpoint_row(record) for record in records]]))
+
+    def savepoint(self, path: str) -> None:
+        """The path, alone on its line, for scripts."""
+        click.echo(path)
+
+    def disposed(self, path: str) -> None:
+        """One line."""
+        click.echo(f"Savepoint {path} was deleted.")
+
+    def cancelled(self, job: str, savepoint: str | None) -> None:
+        """The savepoint's path alone on its line, if one was taken."""
+        if savepoint is not None:
+            click.echo(savepoint)
+        click.echo(f"Job {job} was cancelled.", err=savepoint is not None)
+
+    def stopped(self, job: str, savepoint: str) -> None:
+        """The savepoint's path alone on its line."""
+        click.echo(savepoint)
+        click.echo(f"Job {job} has finished.", err=True)
+
+    def submitted(self, job_id: str | None, pid: int, log: str) -> None:
+        """The job's id."""
+        if job_id is None:
+            click.echo("The program ended without a job.")
+        else:
+            click.echo(f"Job has been submitted with JobID {job_id}")
+        click.echo(f"Process {pid}, log {log}", err=True)
+
+    def failed_start(self, log: str, tail: str) -> None:
+        """The end of its log."""
+        click.echo(tail, err=True)
+        click.echo(f"error: the program failed before its job was registered; log {log}", err=True)
+
+    def program_failed(self, message: str) -> None:
+        """What it said."""
+        click.echo(message, err=True)
+
+    def snapshot(self, description: dict[str, Any]) -> None:
+        """Header, sources and sinks, then each operator with its states."""
+        _echo(snapshot_text.snapshot_lines(description))
+
+    def verified(self, path: str, problems: list[str]) -> None:
+        """One line per problem."""
+        _echo(problems)
+        word = "problem" if len(problems) == 1 else "problems"
+        click.echo(f"{path}: {len(problems)} {word}." if problems else f"{path} is intact.")
+
+    def query_result(self, name: str, key: Any, value: Any) -> None:
+        """The value alone."""
+        click.echo(value if isinstance(value, str) else repr(value))
+
+    def check_report(self, report: CheckReport) -> None:
+        """A line per state, then the verdict."""
+        rows = [("OPERATOR", "STATE", "KIND", "VERDICT", "REASON")]
+        rows += [
+            (state.operator, state.state, state.kind, state.verdict.value, state.reason)
+            for state in report.states
+        ]
+        _echo(columns(rows))
+        click.echo(
+            "The program can start from this snapshot."
+            if report.compatible
+            else "The program cannot start from this snapshot."
+        )
+
+    def error(self, error: BaseException) -> None:
+        """`error:` and the message."""
+        click.echo(click.style("error:", fg="red") + f" {error}", err=True)
+
+
+class JsonOutput(Output):
+    """For programs: one JSON document per command."""
+
+    def jobs(self, jobs: list[dict[str, Any]]) -> None:
+        """A list."""
+        _dump(jobs)
+
+    def job(self, facts: dict[str, Any]) -> None:
+        """An object."""
+        _dump(facts)
+
+    def checkpoints(self, records: list[dict[str, Any]]) -> None:
+        """A list."""
+        _dump(records)
+
+    def savepoint(self, path: str) -> None:
+        """`savepoint`."""
+        _dump({"savepoint": path})
+
+    def disposed(self, path: str) -> None:
+        """`disposed`."""
+        _dump({"disposed": path})
+
+    def cancelled(self, job: str, savepoint: str | None) -> None:
+        """`job` and `savepoint`."""
+        _dump({"job": job, "savepoint": savepoint})
+
+    def stopped(self, job: str, savepoint: str) -> None:
+        """`job` and `savepoint`."""
+        _dump({"job": job, "savepoint": savepoint})
+
+    def submitted(self, job_id: str | None, pid: int, log: str) -> None:
+        """`job_id`, `pid` and `log`."""
+        _dump({"job_id": job_id, "pid": pid, "log": log})
+
+    def failed_start(self, log: str, tail: str) -> None:
+        """An error with the end of the log."""
+        _dump({"error": {"code": "PROGRAM", "message": tail, "log": log}}, err=True)
+
+    def program_failed(self, message: str) -> None:
+        """An error."""
+        _dump({"error": {"code": "PROGRAM", "message": message}}, err=True)
+
+    def snapshot(self, description: dict[str, Any]) -> None:
+        """An object."""
+        _dump(description)
+
+    def verified(self, path: str, problems: list[str]) -> None:
+        """`path`, `intact` and `problems`."""
+        _dump({"path": path, "intact": not problems, "problems": problems})
+
+    def query_result(self, name: str, key: Any, value: Any) -> None:
+        """`name`, `key` and `value`."""
+        _dump({"name": name, "key": key, "value": value})
+
+    def check_report(self, report: CheckReport) -> None:
+        """`compatible` and `states`."""
+        _dump({"path": report.path, "compatible": report.compatible, "states": report.plain()})
+
+    def error(self, error: BaseException) -> None:
+        """`error` with code, message and facts."""
+        facts = error.facts() if isinstance(error, TidemarkError) else {}
+        code = error.code if isinstance(error, TidemarkError) else type(error).__name__
+        _dump({"error": {"code": code, "message": str(error), **facts}}, err=True)
+
+
+_COLOURS = {"RUNNING": "green", "FINISHED": "green", "FAILED": "red", "UNREACHABLE": "red"}
+
+
+def _echo(lines: list[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _dump(data: Any, err: bool = False) -> None:
+    click.echo(json.dumps(data, indent=2, default=_fallback), err=err)
+
+
+def _fallback(value: Any) -> Any:
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    return value.hex() if isinstance(value, (bytes, bytearray)) else str(value)
+
+
+def _plan_row(node: dict[str, Any], guarantees: dict[int, str]) -> tuple[Any, ...]:
+    inputs = ", ".join([f"{edge['id']} {edge['ship_strategy']}" for edge in node["inputs"]])
+    return (
+        node["id"],
+        node["name"],
+        node["kind"],
+        f"x{node['parallelism']}",
+        f"<- {inputs}" if inputs else "",
+        guarantees.get(node["id"], ""),
+    )
+
+
+def _checkpoint_row(record: dict[str, Any]) -> tuple[Any, ...]:
+    where = record["message"] or record["directory"] or f"{record['acknowledged']}/{record['slots']} slots"
+    return (
+        record["checkpoint_id"],
+        record["type"],
+        record["status"] + (", discarded" if record["discarded"] else ""),
+        date_time(record["triggered_at"]),
+        duration(record["duration_ms"]),
+        size(record["state_size"]),
+        size(record["written_size"]),
+        duration(record["sync_ms"]),
+        duration(record["async_ms"]),
+        where,
+    )

@@ -1,0 +1,47 @@
+"""How values look in text output: times, sizes, aligned columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+__all__ = ["columns", "date_time", "duration", "size"]
+
+
+def date_time(millis: int | None) -> str:
+    """A moment in local time, a dash if there is none."""
+    if millis is None:
+        return "-"
+    return datetime.fromtimestamp(millis / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration(millis: int | float | None) -> str:
+    """A time span, a dash if there is none."""
+    if millis is None:
+        return "-"
+    return f"{millis:.0f} ms" if millis < 10_000 else f"{millis / 1000:.1f} s"
+
+
+def size(count: int | None) -> str:
+    """Bytes in the largest unit that leaves a whole part, a dash if they are not known."""
+    if count is None:
+        return "-"
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def columns(rows: Iterable[Sequence[Any]], indent: str = "") -> list[str]:
+    """Lines with the cells of `rows` under each other; None is a dash."""
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    if not texts:
+        return []
+    widths = [max(len(row[at]) for row in texts) for at in range(len(texts[0]))]
+    return [
+        (indent + "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)])).rstrip()
+        for row in texts
+    ]
