@@ -1,0 +1,241 @@
+"""Crashes of real processes on Spark: slots, Python workers, the driver. Counts stay exact."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.integration.test_jobs_on_spark import Discard, Numbers, RunningCount, wait_for
+from tidemark import (
+    EmbeddedRocksDBStateBackend,
+    Encoder,
+    FileSink,
+    FsStateBackend,
+    HashMapStateBackend,
+    RestartStrategies,
+    RocksDBStateBackend,
+    Types,
+    field,
+)
+
+pytestmark = pytest.mark.spark
+
+
+class SlowNumbers(Numbers):
+    """Numbers that take long enough for crashes to hit the middle of the stream."""
+
+    def run(self, ctx: Any) -> None:
+        while self.running and self.next < self.limit:
+            with ctx.get_checkpoint_lock():
+                for _ in range(50):
+                    ctx.collect(self.next)
+                    self.next += 1
+            time.sleep(0.02)
+
+
+def numbers_job(env: Any, backend: Any, limit: int, out: Path) -> None:
+    env.set_state_backend(backend)
+    env.enable_checkpointing(300)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 100))
+    counted = (
+        env.add_source(SlowNumbers(limit))
+        .uid("numbers")
+        .key_by(lambda n: n % 10, Types.LONG())
+        .process(RunningCount(), Types.TUPLE([Types.LONG(), Types.LONG()]))
+        .uid("counts")
+    )
+    counted.sink_to(FileSink.for_row_format(str(out), Encoder.simple_string_encoder()).build()).uid("out")
+
+
+def committed(out: Path) -> Counter[str]:
+    return Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
+
+
+def expected(limit: int) -> Counter[str]:
+    return Counter(f"({key},{count})" for key in range(10) for count in range(1, limit // 10 + 1))
+
+
+@pytest.mark.parametrize("kind", ["heap", "rocksdb-incremental"])
+def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkpoints, tmp_path, kind):
+    backend = (
+        FsStateBackend(checkpoints) if kind == "heap" else RocksDBStateBackend(checkpoints, True)
+    )
+    limit, rng = 40_000, random.Random(7)
+    env = make_env(2)
+    numbers_job(env, backend, limit, tmp_path / "out")
+    client = env.execute_async("killed slots")
+
+    for kill in range(3):
+        before = client.get_progress()["checkpoints"]
+        wait_for(lambda b=before: client.get_progress()["checkpoints"] > b)
+        time.sleep(rng.random() * 0.3)
+        pids = client.get_progress()["slot_pids"]
+        os.kill(pids[kill % 2], signal.SIGKILL)
+        wait_for(lambda k=kill: client.get_progress()["attempt"] > k)
+    client.get_job_execution_result().result(120)
+
+    assert committed(tmp_path / "out") == expected(limit)
+    assert client.get_progress()["attempt"] >= 3
+    assert not list((tmp_path / "out").rglob(".*inprogress"))
+    assert not list(Path(checkpoints.removeprefix("file://")).rglob("_metadata")), "finished jobs keep nothing"
+
+
+def test_python_workers_killed_in_mid_epoch_are_survived(make_env, checkpoints, tmp_path):
+    limit = 20_000
+    env = make_env(2)
+    numbers_job(env, FsStateBackend(checkpoints), limit, tmp_path / "out")
+    client = env.execute_async("killed workers")
+    wait_for(lambda: client.get_progress()["checkpoints"] >= 1)
+
+    for _ in range(5):
+        for worker in python_workers():
+            worker.kill()
+        time.sleep(0.2)
+    client.get_job_execution_result().result(120)
+
+    assert committed(tmp_path / "out") == expected(limit)
+
+
+def python_workers() -> list[psutil.Process]:
+    """Worker processes that Spark's daemon forked for this test process."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        try:
+            command = " ".join(child.cmdline())
+            if "pyspark.daemon" in command and child.parent() and "pyspark.daemon" in " ".join(child.parent().cmdline()):
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_a_streaming_file_source_is_rewound_exactly(spark, make_env, checkpoints, tmp_path):
+    spark.range(0, 4000, 1, 40).write.parquet(str(tmp_path / "in"))
+    frame = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+    env = make_env(2)
+    env.set_state_backend(FsStateBackend(checkpoints))
+    env.enable_checkpointing(300)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 100))
+    kind = Types.TUPLE([Types.LONG(), Types.LONG()])
+    keyed = env.from_spark_stream(frame.selectExpr("id", "id % 10 AS k")).key_by(field("k"), Types.LONG())
+    sink = FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder()).build()
+    keyed.process(RunningCount(), kind).uid("counts").sink_to(sink).uid("out")
+    client = env.execute_async("files")
+
+    for kill in range(2):
+        before = client.get_progress()["checkpoints"]
+        wait_for(lambda b=before: client.get_progress()["checkpoints"] > b)
+        os.kill(client.get_progress()["slot_pids"][0], signal.SIGKILL)
+        wait_for(lambda k=kill: client.get_progress()["attempt"] > k)
+    wait_for(lambda: sum(committed(tmp_path / "out").values()) >= 4000)
+    client.cancel().result(30)
+
+    assert committed(tmp_path / "out") == expected(4000)
+
+
+DRIVER = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.integration.test_recovery_on_spark import driver_main
+driver_main({checkpoints!r}, {out!r}, {savepoint!r}, {limit})
+"""
+
+
+def driver_main(checkpoints: str, out: str, savepoint: str | None, limit: int) -> None:
+    """The program of the driver process in the test below."""
+    from tidemark import Configuration, ExternalizedCheckpointRetention, StreamExecutionEnvironment
+
+    configuration = Configuration()
+    configuration.set_string("spark.master", "local[2]")
+    if savepoint:
+        configuration.set_string("execution.savepoint.path", savepoint)
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(2)
+    numbers_job(env, FsStateBackend(checkpoints), limit, Path(out))
+    env.get_checkpoint_config().set_externalized_checkpoint_retention(
+        ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    )
+    env.execute("driver")
+
+
+def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path):
+    limit, out, checkpoints = 40_000, tmp_path / "out", tmp_path / "checkpoints"
+    first = start_driver(tmp_path, None, limit)
+
+    def half_way() -> bool:
+        assert first.poll() is None, (tmp_path / "driver-False.log").read_text()
+        return len(list(checkpoints.rglob("_metadata"))) > 0 and sum(committed(out).values()) > 500
+
+    wait_for(half_way, 90)
+    slots = slots_of(first.pid)
+    assert slots
+
+    first.kill()
+    first.wait()
+    _gone, alive = psutil.wait_procs([psutil.Process(p) for p in slots if psutil.pid_exists(p)], timeout=10)
+    assert not alive, "slots outlived their driver"
+    newest = max(checkpoints.rglob("_metadata"), key=lambda path: int(path.parent.name.split("-")[1]))
+    second = start_driver(tmp_path, str(newest.parent), limit)
+
+    assert second.wait(120) == 0, (tmp_path / "driver-True.log").read_text()
+    assert committed(out) == expected(limit)
+
+
+def start_driver(tmp_path: Path, savepoint: str | None, limit: int) -> subprocess.Popen[str]:
+    root = str(Path(__file__).parents[2])
+    program = DRIVER.format(
+        root=root, checkpoints=str(tmp_path / "checkpoints"), out=str(tmp_path / "out"), savepoint=savepoint, limit=limit
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    log = open(tmp_path / f"driver-{savepoint is not None}.log", "w")  # noqa: SIM115 - the child owns it
+    return subprocess.Popen(
+        [sys.executable, "-c", program], stdout=log, stderr=log, text=True, env=environment, cwd=str(tmp_path)
+    )
+
+
+def slots_of(driver: int) -> list[int]:
+    """Slots launched by the Spark of that driver: found by the job directory they were given."""
+    from tests.integration.conftest import slot_processes
+
+    return [pid for pid in slot_processes() if psutil.Process(pid).create_time() > psutil.Process(driver).create_time()]
+
+
+@pytest.mark.parametrize("first", [HashMapStateBackend, EmbeddedRocksDBStateBackend])
+def test_a_savepoint_moves_to_another_backend_and_parallelism(make_env, tmp_path, first):
+    second = EmbeddedRocksDBStateBackend if first is HashMapStateBackend else HashMapStateBackend
+    limit = 20_000
+    env = make_env(2)
+    env.set_state_backend(first())
+    build(env, limit).add_sink(Discard())
+    client = env.execute_async("before")
+    wait_for(lambda: client.get_progress()["records"] > 500)
+    path = client.stop_with_savepoint(False, str(tmp_path / "savepoints")).result(60)
+    client.get_job_execution_result().result(30)
+
+    env = make_env(3, **{"execution__savepoint__path": path})
+    env.set_state_backend(second())
+    results = list(build(env, limit).execute_and_collect())
+
+    final = {key: max(count for k, count in results if k == key) for key, _ in results}
+    assert final == dict.fromkeys(range(10), limit // 10)
+    assert len(results) < limit, "the second job must not start from the beginning"
+
+
+def build(env: Any, limit: int) -> Any:
+    return (
+        env.add_source(SlowNumbers(limit))
+        .uid("numbers")
+        .key_by(lambda n: n % 10, Types.LONG())
+        .process(RunningCount(), Types.TUPLE([Types.LONG(), Types.LONG()]))
+        .uid("counts")
+    )
