@@ -120,7 +120,7 @@ def _customer_totals() -> Any:
                 ValueStateDescriptor("totals", Types.TUPLE([Types.LONG(), Types.LONG()]))
             )
 
-        def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        def process_element(self, value: Any, ctx: Any) -> Any:
             count, amount = self.totals.value() or (0, 0)
             self.totals.update((count + 1, amount + value[2]))
             if (count + 1) % 100 == 0:
@@ -152,7 +152,9 @@ class _Display:
             if enough(facts):
                 return
             if facts["status"] in ("FAILED", "FINISHED", "CANCELED") or time.monotonic() > limit:
-                raise SystemExit(f"The demo did not get on: the job is {facts['status']}. {facts['failure'] or ''}")
+                raise SystemExit(
+                    f"The demo did not get on: the job is {facts['status']}. {facts['failure'] or ''}"
+                )
             time.sleep(0.5)
 
     def _line(self, facts: dict[str, Any]) -> None:
@@ -182,10 +184,15 @@ def _prove(savepoint: str, alerts: Path) -> bool:
     exact_state = (
         len(counts) == CUSTOMERS and total % ROWS_PER_BATCH == 0 and set(counts.values()) == {expected}
     )
-    say(f"  {len(counts)} customers, {total:,} orders; every customer has {sorted(set(counts.values()))} orders")
+    say(
+        f"  {len(counts)} customers, {total:,} orders; every customer has {sorted(set(counts.values()))} orders"
+    )
 
     lines = Counter(
-        line for path in alerts.rglob("*.txt") for line in path.read_text().splitlines() if not path.name.startswith(".")
+        line
+        for path in alerts.rglob("*.txt")
+        for line in path.read_text().splitlines()
+        if not path.name.startswith(".")
     )
     wanted = {
         f"customer {customer}: order {number}"
@@ -196,7 +203,11 @@ def _prove(savepoint: str, alerts: Path) -> bool:
     say(f"  {sum(lines.values()):,} alerts in committed files, {len(wanted):,} expected, "
         f"{sum(count - 1 for count in lines.values())} twice, {len(wanted - set(lines))} missing")  # fmt: skip
     exact = exact_state and exact_files
-    say("\nEXACTLY ONCE: every count is exact, through the crash." if exact else "\nWRONG: see the counts above.")
+    say(
+        "\nEXACTLY ONCE: every count is exact, through the crash."
+        if exact
+        else "\nWRONG: see the counts above."
+    )
     return exact
 
 

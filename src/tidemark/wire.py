@@ -13,6 +13,7 @@ An address is `unix:<path>` or `tcp:<host>:<port>`.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import socket
@@ -89,10 +90,8 @@ class Connection:
 
     def close(self) -> None:
         """Close; a thread blocked in `receive` wakes up with `WireClosed`."""
-        try:
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._socket.close()
 
     def _exactly(self, size: int) -> bytearray:

@@ -120,7 +120,11 @@ def test_side_outputs_of_fused_and_slot_operators_arrive(make_env):
                 yield value
 
     env = make_env(2)
-    split = env.from_collection(list(range(10)), Types.LONG()).key_by(lambda v: v, Types.LONG()).process(Split(), Types.LONG())
+    split = (
+        env.from_collection(list(range(10)), Types.LONG())
+        .key_by(lambda v: v, Types.LONG())
+        .process(Split(), Types.LONG())
+    )
 
     assert sorted(split.get_side_output(odd).execute_and_collect()) == [1, 3, 5, 7, 9]
 
@@ -130,7 +134,9 @@ def test_text_files_are_read_and_a_file_sink_shows_each_line_once(make_env, tmp_
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / f"{name}.txt").write_text("".join(f"{name}{n}\n" for n in range(100)))
     env = make_env(2)
-    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path / "in")).build()
+    source = FileSource.for_record_stream_format(
+        StreamFormat.text_line_format(), str(tmp_path / "in")
+    ).build()
     lines = env.from_source(source, WatermarkStrategy.no_watermarks(), "files")
 
     sink = FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder()).build()
@@ -181,7 +187,9 @@ def test_a_user_source_delivers_everything_and_ends_the_job(make_env):
 def test_foreach_batch_gets_typed_frames(make_env):
     seen: list[int] = []
     env = make_env(2)
-    stream = env.from_collection([(n, f"n{n}") for n in range(20)], Types.ROW_NAMED(["n", "name"], [Types.LONG(), Types.STRING()]))
+    stream = env.from_collection(
+        [(n, f"n{n}") for n in range(20)], Types.ROW_NAMED(["n", "name"], [Types.LONG(), Types.STRING()])
+    )
 
     stream.foreach_batch(lambda frame, epoch: seen.extend(row.n for row in frame.collect()))
     env.execute("frames")
@@ -248,7 +256,7 @@ def test_a_failing_keyed_function_names_slot_and_epoch(make_env):
     env = make_env(1)
     env.from_collection([1]).key_by(lambda v: v).process(Fails()).uid("fails").print()
 
-    with pytest.raises(JobExecutionException, match="epoch 0 on slot 0.*KeyError") as caught:
+    with pytest.raises(JobExecutionException, match=r"epoch 0 on slot 0.*KeyError") as caught:
         env.execute("failing")
 
     assert caught.value.operator_uid == "fails"
@@ -259,7 +267,7 @@ def test_an_unpicklable_function_is_named(make_env):
     env = make_env(1)
     env.from_collection([1]).map(lambda v: (lock, v)).name("locked").print()
 
-    with pytest.raises(JobExecutionException, match="'locked'.*cannot be shipped"):
+    with pytest.raises(JobExecutionException, match=r"'locked'.*cannot be shipped"):
         env.execute("unpicklable")
 
 
@@ -289,7 +297,9 @@ class Endless(SourceFunction):
 
 def test_cancel_ends_an_endless_job_within_seconds(make_env):
     env = make_env(2)
-    env.add_source(Endless()).key_by(lambda n: n % 10, Types.LONG()).process(RunningCount()).add_sink(Discard())
+    env.add_source(Endless()).key_by(lambda n: n % 10, Types.LONG()).process(RunningCount()).add_sink(
+        Discard()
+    )
     client = env.execute_async("endless")
     wait_for(lambda: client.get_progress()["records"] > 100)
 

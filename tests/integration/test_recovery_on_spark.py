@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
-
 from tests.integration.test_jobs_on_spark import Discard, Numbers, RunningCount, wait_for
+
 from tidemark import (
     EmbeddedRocksDBStateBackend,
     Encoder,
@@ -67,9 +67,7 @@ def expected(limit: int) -> Counter[str]:
 
 @pytest.mark.parametrize("kind", ["heap", "rocksdb-incremental"])
 def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkpoints, tmp_path, kind):
-    backend = (
-        FsStateBackend(checkpoints) if kind == "heap" else RocksDBStateBackend(checkpoints, True)
-    )
+    backend = FsStateBackend(checkpoints) if kind == "heap" else RocksDBStateBackend(checkpoints, True)
     limit, rng = 40_000, random.Random(7)
     env = make_env(2)
     numbers_job(env, backend, limit, tmp_path / "out")
@@ -87,7 +85,9 @@ def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkp
     assert committed(tmp_path / "out") == expected(limit)
     assert client.get_progress()["attempt"] >= 3
     assert not list((tmp_path / "out").rglob(".*inprogress"))
-    assert not list(Path(checkpoints.removeprefix("file://")).rglob("_metadata")), "finished jobs keep nothing"
+    assert not list(Path(checkpoints.removeprefix("file://")).rglob("_metadata")), (
+        "finished jobs keep nothing"
+    )
 
 
 def test_python_workers_killed_in_mid_epoch_are_survived(make_env, checkpoints, tmp_path):
@@ -112,7 +112,11 @@ def python_workers() -> list[psutil.Process]:
     for child in psutil.Process().children(recursive=True):
         try:
             command = " ".join(child.cmdline())
-            if "pyspark.daemon" in command and child.parent() and "pyspark.daemon" in " ".join(child.parent().cmdline()):
+            if (
+                "pyspark.daemon" in command
+                and child.parent()
+                and "pyspark.daemon" in " ".join(child.parent().cmdline())
+            ):
                 found.append(child)
         except psutil.Error:
             continue
@@ -194,7 +198,11 @@ def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path):
 def start_driver(tmp_path: Path, savepoint: str | None, limit: int) -> subprocess.Popen[str]:
     root = str(Path(__file__).parents[2])
     program = DRIVER.format(
-        root=root, checkpoints=str(tmp_path / "checkpoints"), out=str(tmp_path / "out"), savepoint=savepoint, limit=limit
+        root=root,
+        checkpoints=str(tmp_path / "checkpoints"),
+        out=str(tmp_path / "out"),
+        savepoint=savepoint,
+        limit=limit,
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
     log = open(tmp_path / f"driver-{savepoint is not None}.log", "w")  # noqa: SIM115 - the child owns it
@@ -207,7 +215,11 @@ def slots_of(driver: int) -> list[int]:
     """Slots launched by the Spark of that driver: found by the job directory they were given."""
     from tests.integration.conftest import slot_processes
 
-    return [pid for pid in slot_processes() if psutil.Process(pid).create_time() > psutil.Process(driver).create_time()]
+    return [
+        pid
+        for pid in slot_processes()
+        if psutil.Process(pid).create_time() > psutil.Process(driver).create_time()
+    ]
 
 
 @pytest.mark.parametrize("first", [HashMapStateBackend, EmbeddedRocksDBStateBackend])

@@ -36,8 +36,9 @@ class _Cancelled(BaseException):
 
 
 class CheckpointLock:
-    """The re-entrant lock of spec 3.2. Taking it waits for room in the buffer first, so that a full buffer
-    never blocks somebody who holds it.
+    """The re-entrant lock of spec 3.2.
+
+    Taking it waits for room in the buffer first, so that a full buffer never blocks somebody who holds it.
     """
 
     def __init__(self, wait_for_room: Callable[[], None]) -> None:

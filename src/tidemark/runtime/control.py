@@ -147,13 +147,9 @@ class JobControl:
         _live.pop(ended.job_id, None)
         self._closed.set()
 
-    def settle(self) -> None:
-        """The interpreter exits: let a job that has ended finish `close`; withdraw one that still runs."""
-        if self._job.status.is_terminal_state():
-            self._closed.wait(_GRACE_S)
-        else:
-            with contextlib.suppress(OSError):
-                remove_record(self._job.execution.job_id)
+    def settle(self) -> bool:
+        """Let a job that has ended finish `close`; False if it has not ended."""
+        return self._job.status.is_terminal_state() and self._closed.wait(_GRACE_S)
 
     def _close_sockets(self) -> None:
         if self._listener is not None:
@@ -288,7 +284,9 @@ def live_jobs() -> list[JobRunner]:
 
 
 def ended_jobs() -> list[EndedJob]:
-    """The jobs that ended in this process, oldest first."""
+    """The jobs that ended in this process, oldest first; all whose result is known are among them."""
+    for control in list(_live.values()):
+        control.settle()
     return list(_ended)
 
 
@@ -311,6 +309,9 @@ def _ended_job(runner: JobRunner, application_id: str | None) -> EndedJob:
 
 
 @atexit.register
-def _settle() -> None:
-    for control in list(_live.values()):
-        control.settle()
+def _leave() -> None:
+    """The interpreter exits, and with it every job that still runs."""
+    for job_id, control in list(_live.items()):
+        if not control.settle():
+            with contextlib.suppress(OSError):
+                remove_record(job_id)

@@ -69,7 +69,7 @@ from tidemark.futures import CompletableFuture
 from tidemark.operators.base import MIN_WATERMARK
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
 from tidemark.runtime.pipeline import EpochDirective
-from tidemark.runtime.plan import JobPlan, build_plan
+from tidemark.runtime.plan import build_plan
 from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.sources.driver import Source
 from tidemark.runtime.storage import StoragePlan
@@ -80,7 +80,16 @@ from tidemark.slot.vertex import dump_functions
 
 __all__ = ["CRASH_POINTS", "JobExecution", "JobParts", "Progress"]
 
-CRASH_POINTS = ("epoch", "barrier", "before-metadata", "after-metadata", "commit", "notify", "retention", "restore")
+CRASH_POINTS = (
+    "epoch",
+    "barrier",
+    "before-metadata",
+    "after-metadata",
+    "commit",
+    "notify",
+    "retention",
+    "restore",
+)
 """Where a crash leaves something behind (ARCHITECTURE.md, crash points): an epoch processed but not taken; slots
 cut but nothing written; files without metadata; metadata without commit; sinks committed in part; slots notified
 but sources not; a checkpoint half deleted; slots restored but sources not rewound."""
@@ -252,7 +261,9 @@ class JobExecution:
         due = self.next_timer()
         if not inputs and not frames and not self.watermarks.travelling() and (due is None or due > now):
             return None
-        return EpochWork(EpochDirective(self.attempt, self._epoch, self.watermarks.directive()), inputs, frames)
+        return EpochWork(
+            EpochDirective(self.attempt, self._epoch, self.watermarks.directive()), inputs, frames
+        )
 
     def run_epoch(self, work: EpochWork) -> None:
         """Run one epoch and take what came out of it.

@@ -6,6 +6,7 @@ import os
 import queue
 import tempfile
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ class LocalEngine:
         self._pool = None if synchronous else ThreadPoolExecutor(2, thread_name_prefix="snapshot")
         self._plan: JobPlan | None = None
         self._interrupted = threading.Event()
-        self.on_event = lambda: None
+        self.on_event: Callable[[], None] = lambda: None
 
     @property
     def hosts(self) -> list[SlotHost]:
@@ -69,7 +70,8 @@ class LocalEngine:
             host.reset()
         root = Path(self._scratch.name)
         self._hosts = [
-            SlotHost(self._clock, self._storage, root / f"slot-{attempt}-{index}") for index in range(plan.slots)
+            SlotHost(self._clock, self._storage, root / f"slot-{attempt}-{index}")
+            for index in range(plan.slots)
         ]
         for index, host in enumerate(self._hosts):
             host.on_ready = self._ready(index)

@@ -74,6 +74,8 @@ def _default_session(session_class: Any) -> Any:
 def _advise(session: SparkSession) -> None:
     conf = session.sparkContext.getConf()
     if conf.get(_UNIX_SOCKETS, "false") != "true":
-        _log.info("This Spark session runs without %s=true: every epoch takes about 35 ms longer.", _UNIX_SOCKETS)
+        _log.info(
+            "This Spark session runs without %s=true: every epoch takes about 35 ms longer.", _UNIX_SOCKETS
+        )
     if conf.get("spark.speculation", "false") == "true":
         _log.warning("spark.speculation is on: a speculative task makes its epoch fail. Turn it off.")

@@ -130,7 +130,9 @@ class SlotManager:
             return future
         return known.client.request(name, payload)
 
-    def request_all(self, name: str, payloads: list[Any] | Any = None, timeout: float = 120.0) -> dict[int, Any]:
+    def request_all(
+        self, name: str, payloads: list[Any] | Any = None, timeout: float = 120.0
+    ) -> dict[int, Any]:
         """Ask every slot at once; answer or exception by slot. A list gives each slot its own payload."""
         indexes = sorted(self._slots)
         futures = {

@@ -112,7 +112,9 @@ class SparkEngine:
             context.addJobTag(self._tag)
             self._prepared = True
         context.setLocalProperty(EPOCH_PROPERTY, message.encode())
-        context.setLocalProperty("spark.job.description", f"{self._plan.job_name}: epoch {work.directive.epoch}")
+        context.setLocalProperty(
+            "spark.job.description", f"{self._plan.job_name}: epoch {work.directive.epoch}"
+        )
         try:
             result = self._collect(self._frame(work))
         except ExecutionError:
@@ -169,7 +171,7 @@ class SparkEngine:
             _sort_rows(frame.toArrow(), result)
             return result
         cached = frame.persist()
-        result.release = lambda: cached.unpersist(blocking=False)  # type: ignore[assignment]
+        result.release = lambda: cached.unpersist(blocking=False)
         tags = [row_tag(vertex.id) for vertex in sinks]
         _sort_rows(cached.filter(~cached.tag.isin(tags)).toArrow(), result)
         counts = {row.tag for row in cached.filter(cached.tag.isin(tags)).select("tag").distinct().collect()}
@@ -283,7 +285,11 @@ def _spark_failure(exc: Exception, epoch: int, job_id: str) -> ExecutionError:
     text = str(exc)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = next(
-        (line for line in lines if "Error" in line or "Exception" in line or "exited" in line or "lost" in line),
+        (
+            line
+            for line in lines
+            if "Error" in line or "Exception" in line or "exited" in line or "lost" in line
+        ),
         lines[0] if lines else type(exc).__name__,
     )
     return ExecutionError(f"The Spark job of epoch {epoch} failed: {told[:500]}", job_id=job_id, epoch=epoch)

@@ -92,7 +92,10 @@ def _parts(execution: JobExecution, session: SparkSession) -> JobParts:
 
 def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
     context = session.sparkContext
-    return context.parallelize(wanted, len(wanted)).mapPartitions(launch_slots).collect()
+    launched: list[tuple[int, int, str]] = (
+        context.parallelize(wanted, len(wanted)).mapPartitions(launch_slots).collect()
+    )
+    return launched
 
 
 def _query_addresses(engine: SparkEngine) -> list[str | None]:

@@ -27,7 +27,9 @@ class BatchCodec:
 
     __slots__ = ("_key", "_schemas", "serializer")
 
-    def __init__(self, serializer: TypeSerializer[Any] | None, key: TypeSerializer[Any] | None = None) -> None:
+    def __init__(
+        self, serializer: TypeSerializer[Any] | None, key: TypeSerializer[Any] | None = None
+    ) -> None:
         self.serializer = serializer
         """None: the stream is untyped."""
         self._key = key
@@ -40,7 +42,10 @@ class BatchCodec:
         return self.encode_column(self.serializer.to_arrow(batch.values), batch.timestamps, batch.keys)
 
     def encode_column(
-        self, values: pa.Array, timestamps: list[int | None] | pa.Array | None, keys: list[Any] | pa.Array | None
+        self,
+        values: pa.Array,
+        timestamps: list[int | None] | pa.Array | None,
+        keys: list[Any] | pa.Array | None,
     ) -> tuple[int, Any]:
         """Like `encode`, for values that already are an Arrow array of the stream's type."""
         flags = 0
@@ -83,7 +88,9 @@ class BatchCodec:
                 fields.append(pa.field("t", pa.int64()))
             if flags & _KEYS:
                 assert self._key is not None
-                fields.append(pa.field("k", self._key.arrow_type() if self._key.identity_key else pa.binary()))
+                fields.append(
+                    pa.field("k", self._key.arrow_type() if self._key.identity_key else pa.binary())
+                )
             schema = self._schemas[flags] = pa.schema(fields)
         return schema
 

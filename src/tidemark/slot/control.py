@@ -87,7 +87,9 @@ class ControlClient:
         if ok:
             future.set_result(payload)
         else:
-            future.set_exception(payload.exception() if isinstance(payload, FailureInfo) else RuntimeError(payload))
+            future.set_exception(
+                payload.exception() if isinstance(payload, FailureInfo) else RuntimeError(payload)
+            )
 
     def _went(self, why: str) -> None:
         first = self._lost is None
@@ -104,7 +106,11 @@ class ControlClient:
 
 
 def serve_requests(
-    connection: Connection, send_lock: threading.Lock, handlers: dict[str, Callable[[Any], Any]], header: Any, body: Any
+    connection: Connection,
+    send_lock: threading.Lock,
+    handlers: dict[str, Callable[[Any], Any]],
+    header: Any,
+    body: Any,
 ) -> None:
     """The slot's end: run one request and send its answer."""
     _kind, number, name = header

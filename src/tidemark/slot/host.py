@@ -14,12 +14,13 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tidemark.api.graph import SinkSpec, SourceSpec
 from tidemark.checkpoint.format.native import fetch_native
 from tidemark.checkpoint.layout import SnapshotLocation
 from tidemark.checkpoint.metadata.model import SubtaskState
@@ -41,7 +42,6 @@ from tidemark.operators.base import (
     RestoredState,
     SubtaskInfo,
 )
-from tidemark.api.graph import SinkSpec, SourceSpec
 from tidemark.operators.factory import create_operator
 from tidemark.operators.routing import key_serializer_for
 from tidemark.operators.sink import SinkOperator
@@ -53,7 +53,7 @@ from tidemark.slot.vertex import load_functions
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
-from tidemark.state.snapshot import OperatorCut
+from tidemark.state.snapshot import OperatorCut, StateMeta
 
 __all__ = ["EMPTY", "BatchHeader", "CutRequest", "SlotHost"]
 
@@ -351,7 +351,9 @@ class SlotHost:
                 f"{None if deployment is None else deployment.attempt}; they were refused."
             )
         if header.epoch < self._epoch:
-            raise StaleChannelError(f"Records of epoch {header.epoch} came in epoch {self._epoch}; they were refused.")
+            raise StaleChannelError(
+                f"Records of epoch {header.epoch} came in epoch {self._epoch}; they were refused."
+            )
         if self._failed is not None:
             raise StaleChannelError(f"The slot has failed in this attempt: {self._failed.summary}")
         if header.epoch > self._epoch:
@@ -385,7 +387,10 @@ class SlotHost:
         main, sides = out.drain()
         sections: list[tuple[str | None, int, int]] = []
         bodies: list[Any] = []
-        for tag, codec, batch in [(None, hosted.main, main), *((t, hosted.sides.get(t), b) for t, b in sides.items())]:
+        for tag, codec, batch in [
+            (None, hosted.main, main),
+            *((t, hosted.sides.get(t), b) for t, b in sides.items()),
+        ]:
             if codec is not None and batch.values:
                 flags, data = codec.encode(batch)
                 view = memoryview(data)
@@ -536,10 +541,8 @@ def load_restored_state(share: SubtaskRestore, storage: Storage, scratch: Path) 
             native, storage, share.location.directory, share.location.shared, scratch / str(number)
         )
         natives.append(NativeRestore(native.kind, files, native.extra, list(native.metas)))
-    tables = [
+    tables: list[tuple[StateMeta, Iterable[Any]]] = [
         (table.meta, table.batches)
         for table in (*restored_tables(share, storage), *restored_timers(share, storage))
     ]
     return RestoredState(tables, natives, list(share.operator))
-
-

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class SlotServer:
         self._control: Connection | None = None
         self._heard = time.monotonic()
         self._query_server: Any = None
-        self._handlers = {
+        self._handlers: dict[str, Callable[[Any], Any]] = {
             "deploy": self._deploy,
             "reset": lambda _: self._host.reset(),
             "cut": self._cut,

@@ -72,7 +72,8 @@ def dump_functions(vertices: list[Vertex]) -> bytes:
                 "of capturing them.",
                 operator_uid=vertex.uid,
             ) from exc
-    return cloudpickle.dumps(parts)
+    blob: bytes = cloudpickle.dumps(parts)
+    return blob
 
 
 def load_functions(blob: bytes) -> list[Vertex]:

@@ -99,7 +99,7 @@ class _Part:
         filesystem, path = _filesystem(self.staged)
         if filesystem is None:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            self._stream: Any = open(path, "wb")
+            self._stream: Any = Path(path).open("wb")
         else:
             filesystem.makedirs(os.path.dirname(path), exist_ok=True)
             self._stream = filesystem.open(path, "wb")

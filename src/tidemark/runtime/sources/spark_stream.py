@@ -152,7 +152,8 @@ class SparkStreamSource:
 
     def advanced(self, positions: dict[int, Any]) -> None:
         """Remember the position behind the batch and let the query go on."""
-        assert self._current is not None and self._directory is not None
+        assert self._current is not None
+        assert self._directory is not None
         self._position = pack_position(self._directory, self._current[1])
         self._current = None
         self._handover.done()
