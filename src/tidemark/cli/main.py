@@ -9,8 +9,11 @@ from typing import Any
 import click
 
 from tidemark.cli.commands.check import check
+from tidemark.cli.commands.diff import diff
+from tidemark.cli.commands.erase import erase
 from tidemark.cli.commands.jobs import checkpoints, info, list_command
 from tidemark.cli.commands.query import query
+from tidemark.cli.commands.rekey import rekey
 from tidemark.cli.commands.run import run
 from tidemark.cli.commands.savepoints import cancel, savepoint, stop
 from tidemark.cli.commands.snapshots import inspect, verify
@@ -62,6 +65,9 @@ for _command in (
     verify,
     query,
     check,
+    diff,
+    erase,
+    rekey,
 ):
     cli.add_command(_command)
 

@@ -10,6 +10,7 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,8 @@ from tidemark.errors import TidemarkError
 
 if TYPE_CHECKING:
     from tidemark.cli.dry_run import CheckReport
+    from tidemark.processor.diff import StateDiff
+    from tidemark.processor.rewrite import ErasedKey
 
 __all__ = ["JsonOutput", "Output", "TextOutput"]
 
@@ -85,6 +88,14 @@ class Output(ABC):
     @abstractmethod
     def check_report(self, report: CheckReport) -> None:
         """What a program would do with a snapshot."""
+
+    @abstractmethod
+    def difference(self, states: list[StateDiff]) -> None:
+        """How the states of two snapshots differ."""
+
+    @abstractmethod
+    def erased(self, result: ErasedKey) -> None:
+        """A key is gone from a new savepoint."""
 
     @abstractmethod
     def error(self, error: BaseException) -> None:
@@ -250,6 +261,29 @@ class TextOutput(Output):
             else "The program cannot start from this snapshot."
         )
 
+    def difference(self, states: list[StateDiff]) -> None:
+        """A line per state that differs, sample keys below it."""
+        differing = [state for state in states if not state.is_equal]
+        rows: list[tuple[Any, ...]] = [("OPERATOR", "STATE", "KIND", "ADDED", "REMOVED", "CHANGED")]
+        rows += [(s.uid, s.state, s.kind, s.added, s.removed, s.changed) for s in differing]
+        lines = columns(rows)
+        for state, line in zip([None, *differing], lines, strict=True):
+            click.echo(line)
+            for what, keys in state.samples.items() if state is not None else ():
+                if keys:
+                    more = ", ..." if len(keys) < getattr(state, what) else ""
+                    click.echo(f"  {what}: {', '.join(map(repr, keys))}{more}")
+        equal = len(states) - len(differing)
+        click.echo(f"{len(differing)} of {len(states)} states differ, {equal} are equal.")
+
+    def erased(self, result: ErasedKey) -> None:
+        """The path alone on its line; what was left out on standard error."""
+        click.echo(result.path)
+        for (uid, state), count in sorted(result.rows.items()):
+            click.echo(f"{uid}: {count} row(s) of '{state}' left out.", err=True)
+        if not result.rows:
+            click.echo("The key was in no state.", err=True)
+
     def error(self, error: BaseException) -> None:
         """`error:` and the message."""
         click.echo(click.style("error:", fg="red") + f" {error}", err=True)
@@ -313,6 +347,15 @@ class JsonOutput(Output):
     def check_report(self, report: CheckReport) -> None:
         """`compatible` and `states`."""
         _dump({"path": report.path, "compatible": report.compatible, "states": report.plain()})
+
+    def difference(self, states: list[StateDiff]) -> None:
+        """A list with every state, equal ones included."""
+        _dump([{**asdict(state), "equal": state.is_equal} for state in states])
+
+    def erased(self, result: ErasedKey) -> None:
+        """`savepoint` and `rows`."""
+        rows = [{"uid": uid, "state": state, "rows": count} for (uid, state), count in result.rows.items()]
+        _dump({"savepoint": result.path, "rows": rows})
 
     def error(self, error: BaseException) -> None:
         """`error` with code, message and facts."""

@@ -132,9 +132,9 @@ def run_attached(program: str, arguments: Sequence[str], settings: ProgramSettin
             raise
         except Exception as exc:
             return ProgramOutcome(ExitCode.FAILED, _user_traceback(exc, program))
-    for runner in live_jobs():
-        runner.join(_CANCEL_S)
-    failed = [job for job in ended_jobs() if job.job_id not in seen and job.status == "FAILED"]
+        finally:
+            ended = ended_jobs()
+    failed = [job for job in ended if job.job_id not in seen and job.status == "FAILED"]
     if failed and not outcome.exit_code:
         return ProgramOutcome(ExitCode.FAILED, f"Job {failed[0].job_id} failed: {failed[0].failure}")
     return outcome

@@ -36,7 +36,7 @@ class Settings:
 
 def settings_of(context: click.Context) -> Settings:
     """The settings of this run of the command."""
-    return context.ensure_object(Settings)
+    return context.find_root().ensure_object(Settings)
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:

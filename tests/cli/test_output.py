@@ -1,0 +1,300 @@
+"""Golden text: what people see. Facts are made up, so every line is known."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tidemark.cli.output import JsonOutput, TextOutput
+from tidemark.cli.text import columns, date_time, duration, size
+from tidemark.errors import CheckpointError, FailureReason
+
+JOB = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def _time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def _summary(**other: Any) -> dict[str, Any]:
+    facts = {
+        "job_id": JOB,
+        "name": "shop",
+        "status": "RUNNING",
+        "start_time": 0,
+        "application_id": None,
+        "pid": 7,
+    }
+    return {**facts, **other}
+
+
+def test_jobs_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    TextOutput().jobs([_summary(), _summary(job_id=JOB[::-1], name="two words", status="FAILED")])
+
+    assert capsys.readouterr().out == (
+        f"1970-01-01 00:00:00 : {JOB} : shop (RUNNING)\n"
+        f"1970-01-01 00:00:00 : {JOB[::-1]} : two words (FAILED)\n"
+    )
+
+
+def test_no_jobs_are_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    TextOutput().jobs([])
+
+    assert capsys.readouterr().out == "There are no such jobs.\n"
+
+
+def test_a_running_job_is_shown_with_its_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    TextOutput().job(
+        _summary(
+            target="spark",
+            parallelism=2,
+            slots=2,
+            state_backend="HashMapStateBackend",
+            savepoint_directory="/sp",
+            started_from=None,
+            control_address="tcp:127.0.0.1:4000",
+            query_port=None,
+            progress={
+                "state_entries": 10,
+                "attempt": 1,
+                "epoch": 5,
+                "records": 50,
+                "failure": "slot 0 is gone",
+            },
+            checkpointing={
+                "interval": 1000,
+                "mode": "EXACTLY_ONCE",
+                "completed": 2,
+                "failed": 1,
+                "restored": 1,
+            },
+            sinks=[{"id": 2, "guarantee": "exactly-once"}],
+            nodes=[
+                {"id": 1, "name": "numbers", "kind": "Data Source", "parallelism": 1, "inputs": []},
+                {
+                    "id": 2,
+                    "name": "files",
+                    "kind": "Data Sink",
+                    "parallelism": 2,
+                    "inputs": [{"id": 1, "ship_strategy": "REBALANCE"}],
+                },
+            ],
+        )
+    )
+
+    assert (
+        capsys.readouterr().out
+        == f"""\
+Job                shop
+Id                 {JOB}
+Status             RUNNING
+Started            1970-01-01 00:00:00
+Process            7
+Spark application  -
+Target             spark, parallelism 2, 2 slots
+State backend      HashMapStateBackend
+State entries      10
+Attempt            1
+Epoch              5
+Records            50
+Started from       -
+Checkpointing      every 1000 ms, EXACTLY_ONCE
+Checkpoints        2 completed, 1 failed, 1 restored
+Savepoints go to   /sp
+Control address    127.0.0.1:4000
+Query port         -
+Last failure       slot 0 is gone
+Plan
+  1  numbers  Data Source  x1
+  2  files    Data Sink    x2  <- 1 REBALANCE  exactly-once
+"""
+    )
+
+
+def test_an_ended_job_is_shown_by_what_is_left_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    TextOutput().job(_summary(status="FAILED", end_time=60_000, failure="ValueError: boom"))
+
+    assert (
+        capsys.readouterr().out
+        == f"""\
+Job                shop
+Id                 {JOB}
+Status             FAILED
+Started            1970-01-01 00:00:00
+Ended              1970-01-01 00:01:00
+Process            7
+Spark application  -
+Last failure       ValueError: boom
+"""
+    )
+
+
+def test_checkpoints_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    completed = {
+        "checkpoint_id": 12,
+        "status": "completed",
+        "type": "savepoint",
+        "triggered_at": 0,
+        "ended_at": 30,
+        "duration_ms": 30,
+        "slots": 2,
+        "acknowledged": 2,
+        "state_size": 1_234_567,
+        "written_size": 2_000,
+        "sync_ms": 1,
+        "async_ms": 20,
+        "directory": "/sp/x",
+        "reason": None,
+        "message": None,
+        "discarded": False,
+    }
+    failed = {
+        **completed,
+        "checkpoint_id": 11,
+        "type": "checkpoint",
+        "status": "failed",
+        "message": "expired",
+    }
+    running = {
+        **completed,
+        "checkpoint_id": 13,
+        "status": "in-progress",
+        "directory": None,
+        "duration_ms": None,
+    }
+
+    TextOutput().checkpoints([running, completed, failed])
+
+    assert (
+        capsys.readouterr().out
+        == """\
+ID  TYPE        STATUS       TRIGGERED            DURATION  STATE   WRITTEN  SYNC  ASYNC  WHERE
+13  savepoint   in-progress  1970-01-01 00:00:00  -         1.2 MB  2.0 kB   1 ms  20 ms  2/2 slots
+12  savepoint   completed    1970-01-01 00:00:00  30 ms     1.2 MB  2.0 kB   1 ms  20 ms  /sp/x
+11  checkpoint  failed       1970-01-01 00:00:00  30 ms     1.2 MB  2.0 kB   1 ms  20 ms  expired
+"""
+    )
+
+
+def test_a_snapshot_is_described_operator_by_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    serializer = "tidemark.state.serializers.builtin."
+    TextOutput().snapshot(
+        {
+            "path": "/sp/x",
+            "format_version": 1,
+            "checkpoint_id": 3,
+            "type": "savepoint",
+            "timestamp": 0,
+            "job_id": JOB,
+            "job_name": "shop",
+            "state_size": 2048,
+            "properties": {},
+            "sources": {"numbers": [[5, 9]]},
+            "sinks": {},
+            "operators": [
+                {
+                    "uid": "count",
+                    "name": "Count",
+                    "parallelism": 1,
+                    "max_parallelism": 128,
+                    "state_size": 2048,
+                    "keyed_states": [
+                        {
+                            "name": "seen",
+                            "kind": "map",
+                            "namespace": "void",
+                            "ttl": True,
+                            "key_serializer": serializer + "LongSerializer",
+                            "value_serializer": serializer + "StringSerializer",
+                            "map_key_serializer": serializer + "IntSerializer",
+                            "rows": 4,
+                            "state_size": 64,
+                            "columns": {"key_group": "uint16", "key": "int64"},
+                        }
+                    ],
+                    "operator_states": [
+                        {
+                            "name": "buffer",
+                            "mode": "union",
+                            "serializer": serializer + "LongSerializer",
+                            "elements": 2,
+                            "state_size": 16,
+                        }
+                    ],
+                    "subtasks": [
+                        {"index": 0, "key_groups": [0, 127], "state_size": 2048, "native": "rocksdb"}
+                    ],
+                }
+            ],
+        }
+    )
+
+    assert (
+        capsys.readouterr().out
+        == f"""\
+Savepoint       /sp/x
+Number          3
+Job             shop ({JOB})
+Taken           1970-01-01 00:00:00
+State size      2.0 kB
+Format version  1
+Source positions
+  numbers  [[5, 9]]
+Operator Count (uid count): parallelism 1, 128 key groups, 2.0 kB
+  map state seen: 4 rows, 64 B, LongSerializer -> IntSerializer -> StringSerializer, time-to-live
+    key_group uint16, key int64
+  operator state buffer: union, 2 elements, 16 B, LongSerializer
+  subtask 0  key groups 0-127  2.0 kB  rocksdb
+"""
+    )
+
+
+def test_problems_of_a_snapshot_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    TextOutput().verified("/sp/x", ["count[0] state 'seen': gone"])
+    TextOutput().verified("/sp/y", [])
+
+    assert capsys.readouterr().out == "count[0] state 'seen': gone\n/sp/x: 1 problem.\n/sp/y is intact.\n"
+
+
+def test_an_error_as_json_carries_its_code_and_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    JsonOutput().error(CheckpointError("too late", reason=FailureReason.EXPIRED, checkpoint_id=4))
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert json.loads(captured.err) == {
+        "error": {"code": "CHECKPOINT", "message": "too late", "reason": "expired", "checkpoint_id": 4}
+    }
+
+
+def test_an_error_as_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    TextOutput().error(CheckpointError("too late"))
+
+    assert capsys.readouterr().err == "error: too late\n"
+
+
+def test_json_shows_bytes_as_digits_and_tuples_as_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    JsonOutput().query_result("n", (1, "a"), b"\x01\xff")
+
+    assert json.loads(capsys.readouterr().out) == {"name": "n", "key": [1, "a"], "value": "01ff"}
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(None, "-"), (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (10**13, "10.0 TB")]
+)
+def test_sizes_have_a_unit(count: int | None, text: str) -> None:
+    assert size(count) == text
+
+
+def test_times_and_rows_without_a_value_are_dashes() -> None:
+    assert (date_time(None), duration(None), duration(12_345)) == ("-", "-", "12.3 s")
+    assert columns([("a", None), ("bcd", 1)]) == ["a    -", "bcd  1"]
+    assert columns([]) == []

@@ -1,0 +1,140 @@
+"""`run`: settings that reach the program, and how its end becomes an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Command, process_environment, until, until_processed
+from tests.cli.programs import FAILING_JOB, SETTINGS
+
+from tidemark.cli.program import ProgramSettings
+from tidemark.errors import ConfigError
+from tidemark.jobs import list_jobs
+from tidemark.runtime.history import read_history
+
+Write = Callable[..., Path]
+
+
+def test_settings_beat_file_and_environment(
+    tide: Command, program: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flink-conf.yaml").write_text("parallelism.default: 7\nexecution.target: spark\n")
+    monkeypatch.setenv("TIDEMARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("TIDEMARK_STATE_BACKEND_TYPE", "hashmap")
+    before = dict(os.environ)
+
+    result = tide(
+        *("run", "-s", "/sp/x", "-p", "3", "-D", "state.backend=rocksdb", "-D", "execution.target=local"),
+        *("-D", "spark.app.name=a: b # c", program(SETTINGS), "-p", "--flag", "last"),
+    )
+
+    seen = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert seen["argv"][1:] == ["-p", "--flag", "last"]
+    assert (seen["name"], seen["main"]) == ("__main__", True)
+    assert seen["parallelism"] == 3
+    assert seen["state.backend"] == "rocksdb"
+    assert seen["execution.target"] == "local"
+    assert seen["execution.savepoint.path"] == "/sp/x"
+    assert seen["spark.app.name"] == "a: b # c"
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize("define", ["nonsense", "=1", "parallelism.default=many"])
+def test_a_definition_that_makes_no_sense_is_refused(tide: Command, program: Write, define: str) -> None:
+    result = tide("run", "-D", define, program(SETTINGS))
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    with pytest.raises(ConfigError):
+        ProgramSettings.of([define])
+
+
+def test_a_program_that_is_not_there_is_a_usage_error(tide: Command) -> None:
+    assert tide("run", "missing.py").exit_code == 2
+
+
+def test_an_exception_of_the_program_is_shown_from_its_own_first_line(tide: Command, program: Write) -> None:
+    result = tide("run", program("def f():\n    raise KeyError('x')\n\nf()\n"))
+
+    assert result.exit_code == 1
+    assert "KeyError: 'x'" in result.stderr
+    assert "program.py" in result.stderr
+    assert "tidemark/cli" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"), [("sys.exit()", 0), ("sys.exit(5)", 5), ("sys.exit('no')", 1)]
+)
+def test_the_exit_code_of_the_program_is_ours(
+    tide: Command, program: Write, statement: str, code: int
+) -> None:
+    assert tide("run", program(f"import sys\n{statement}\n")).exit_code == code
+
+
+def test_a_failed_job_is_an_error_without_our_traceback(tide: Command, program: Write) -> None:
+    result = tide("run", "-D", "execution.target=local", program(FAILING_JOB, run="env.execute()"))
+
+    assert result.exit_code == 1
+    assert "ValueError: boom" in result.stderr
+    assert [job.status for job in read_history()] == ["FAILED"]
+
+
+def test_a_job_that_fails_unnoticed_by_the_program_is_an_error_too(tide: Command, program: Write) -> None:
+    path = program(FAILING_JOB, run="env.execute_async()")
+
+    result = tide("run", "-D", "execution.target=local", path)
+
+    assert result.exit_code == 1
+    assert "ValueError: boom" in result.stderr
+
+
+def test_a_job_submitted_asynchronously_runs_to_its_end(tide: Command, program: Write) -> None:
+    path = program(execute="env.execute_async")
+
+    result = tide("run", "-D", "execution.target=local", "-p", "1", path, "20")
+
+    assert result.exit_code == 0
+    assert sorted(result.stdout.split()) == sorted(f"{key},{count}" for key in range(10) for count in (1, 2))
+
+
+def test_a_savepoint_that_is_missing_or_does_not_fit_is_told_without_a_traceback(
+    tide: Command, program: Write, running_job: str, tmp_path: Path
+) -> None:
+    until_processed(running_job, 50)
+    path = tide("stop", "-p", tmp_path / "sp", running_job).stdout.strip()
+    local = ("run", "-D", "execution.target=local", "-p", "2")
+
+    missing = tide(*local, "-s", tmp_path / "nowhere", program(), "10")
+    other_uid = tide(*local, "-s", path, program(uid="renamed"), "10")
+    dropped = tide(*local, "-n", "-s", path, program(uid="renamed"), "10")
+
+    assert missing.exit_code == 5
+    assert other_uid.exit_code == 5
+    assert "'count'" in other_uid.stderr
+    assert "Traceback" not in missing.stderr + other_uid.stderr
+    assert dropped.exit_code == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_cancels_the_job(program: Write, number: signal.Signals, code: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidemark.cli", "run", "-D", "execution.target=local", str(program())],
+        stdout=subprocess.DEVNULL,
+        env=process_environment(),
+    )
+    until(lambda: bool(list_jobs()))
+    until_processed(list_jobs()[0].job_id)
+
+    process.send_signal(number)
+
+    assert process.wait(60) == code
+    assert [job.status for job in read_history()] == ["CANCELED"]
+    assert list_jobs() == []
