@@ -42,9 +42,8 @@ class Schedule:
     parts: tuple[str, ...]
 
     def peaceful(self) -> Schedule:
-        """The same input and time without crashes, savepoints and rescales: what must come out."""
-        disturbing = (CRASH_AT, RESCALE)
-        events = [e for e in self.events if e not in (CRASH, SAVEPOINT) and not isinstance(e, disturbing)]
+        """The same input and time in one subtask, with no crash and nothing to recover from."""
+        events = [e for e in self.events if e is END or isinstance(e, (AT, WATERMARK, ADVANCE))]
         return Schedule(self.seed, tuple(events), 1, self.parts)
 
     def data(self) -> list[tuple[int, str, int]]:
@@ -79,7 +78,7 @@ class _Generator:
         """Draw until it is long enough."""
         rng = self._rng
         parts = PARTS if rng.random() < 0.3 else tuple(rng.sample(PARTS, rng.randint(1, 2)))
-        parallelism = rng.randint(1, 4)
+        parallelism = rng.choice([1, 2, 2, 3, 4])
         keys = _KEYS[: rng.randint(1, len(_KEYS))]
         steps = {
             self._data: 10,
@@ -92,7 +91,7 @@ class _Generator:
             self._crash: 1.5,
             self._crash_at: 4,
         }
-        for step in rng.choices(list(steps), list(steps.values()), k=length or rng.randint(8, 40)):
+        for step in rng.choices(list(steps), list(steps.values()), k=length or rng.randint(6, 32)):
             step(keys)
         self._events.append(END)
         return Schedule(seed, tuple(self._events), parallelism, parts)
