@@ -164,6 +164,14 @@ class KeyCodec:
         length, start = read_length(row, _HEAD)
         return row[start : start + length], start + length
 
+    def split_all(self, rows: list[bytes]) -> tuple[list[bytes], list[int]]:
+        """`split` of many rows: the keys, and where each ends."""
+        if self._width is not None:
+            end = _HEAD + self._width
+            return [row[_HEAD:end] for row in rows], [end] * len(rows)
+        split = [self.split(row) for row in rows]
+        return [key for key, _ in split], [end for _, end in split]
+
     def token(self, key: bytes) -> KeyToken:
         """Token of serialised key bytes."""
         return self._serializer.from_bytes(key) if self._serializer.identity_key else key

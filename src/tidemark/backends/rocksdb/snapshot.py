@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +40,7 @@ __all__ = ["KIND", "FileNames", "NativeExtra", "RocksCut", "RowStateTable", "sta
 KIND: Final = "rocksdb"
 _FORMAT: Final = 1
 _MAX_BATCH_BYTES: Final = 32 << 20
+_CHUNK: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,37 +162,33 @@ class RowStateTable:
         size = 0
         for group in range(self._key_groups[0], self._key_groups[1] + 1):
             started = len(pending)
-            for address in self._addresses(state_prefix(group, self._state_id)):
-                weight = sum([len(raw) for _, raw in address])
-                full = len(pending) + len(address) > MAX_BATCH_ROWS or size + weight > _MAX_BATCH_BYTES
-                if full and pending:
-                    # Close the batch on the border of the key group if it holds any other.
-                    border = started or len(pending)
+            prefix = state_prefix(group, self._state_id)
+            rows = self._rows.scan(prefix, after(prefix))
+            while chunk := list(islice(rows, _CHUNK)):
+                weight = sum([len(raw) for _, raw in chunk])
+                if len(pending) + len(chunk) > MAX_BATCH_ROWS or size + weight > _MAX_BATCH_BYTES:
+                    border = self._border(pending, chunk, started)
                     yield from self._batch(pending[:border])
-                    pending, started = pending[border:], 0
+                    del pending[:border]
+                    started = 0
                     size = sum([len(raw) for _, raw in pending])
-                pending += address
+                pending += chunk
                 size += weight
-        if pending:
-            yield from self._batch(pending)
+        yield from self._batch(pending)
 
-    def _addresses(self, prefix: bytes) -> Iterator[list[Row]]:
-        """Living rows that must stay together: all segments of a list, else single rows."""
-        rows = self._rows.scan(prefix, after(prefix))
-        if self.meta.kind is StateKind.LIST:
-            for _, segments in groupby(rows, key=lambda row: row[0][:-8]):
-                yield list(segments)
-            return
-        dead_before = self._dead_before
-        if dead_before is None:
-            for row in rows:
-                yield [row]
-            return
-        for row in rows:
-            if stamp_of(row[1]) > dead_before:
-                yield [row]
+    def _border(self, pending: list[Row], chunk: list[Row], started: int) -> int:
+        """Where to cut `pending`: where the current key group began, else between two addresses."""
+        border = started or len(pending)
+        if self.meta.kind is StateKind.LIST and not started:
+            address = chunk[0][0][:-8]
+            while border and pending[border - 1][0][:-8] == address:
+                border -= 1
+        return border
 
     def _batch(self, rows: list[Row]) -> Iterator[pa.RecordBatch]:
+        if self._dead_before is not None and self.meta.kind is not StateKind.LIST:
+            dead_before = self._dead_before
+            rows = [row for row in rows if stamp_of(row[1]) > dead_before]
         columns = self._list_columns(rows) if self.meta.kind is StateKind.LIST else self._columns(rows)
         if not len(columns[0]):
             return
@@ -204,31 +201,34 @@ class RowStateTable:
         yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _columns(self, rows: list[Row]) -> list[Any]:
+        if not rows:
+            return [[]]
         assert self._serializers.value is not None
-        heads, tails = self._head_columns([row for row, _ in rows])
+        row_keys = [row for row, _ in rows]
+        columns, tails = self._head_columns(row_keys)
         map_key = self._serializers.map_key
         if map_key is not None:
-            heads.append(
-                bytes_to_arrow(map_key, [row[at:] for (row, _), at in zip(rows, tails, strict=True)])
-            )
+            tokens = [row[at:] for row, at in zip(row_keys, tails, strict=True)]
+            columns.append(bytes_to_arrow(map_key, tokens))
         raws = [raw for _, raw in rows]
         if not self.meta.ttl:
-            return [*heads, bytes_to_arrow(self._serializers.value, raws)]
+            return [*columns, bytes_to_arrow(self._serializers.value, raws)]
         stamps = np.frombuffer(b"".join([raw[:STAMP_WIDTH] for raw in raws]), dtype=">i8").astype(np.int64)
         values = bytes_to_arrow(self._serializers.value, [raw[STAMP_WIDTH:] for raw in raws])
-        return [*heads, values, pa.array(stamps)]
+        return [*columns, values, pa.array(stamps)]
 
-    def _head_columns(self, row_keys: list[bytes]) -> tuple[list[Any], list[int]]:
+    def _head_columns(self, row_keys: list[bytes]) -> tuple[list[Any], Iterable[int]]:
         """Columns key_group, key and namespace; and where the tail of each row key begins."""
         groups = np.frombuffer(b"".join([row[:2] for row in row_keys]), dtype=">u2").astype(np.uint16)
-        split = [self._codec.split(row) for row in row_keys]
-        columns = [pa.array(groups), bytes_to_arrow(self._serializers.key, [key for key, _ in split])]
+        keys, ends = self._codec.split_all(row_keys)
+        columns = [pa.array(groups), bytes_to_arrow(self._serializers.key, keys)]
         kind = self.meta.namespace
-        if kind.columns:
-            spaces = [decode_namespace(kind, row, at) for row, (_, at) in zip(row_keys, split, strict=True)]
-            columns += [pa.array(part, pa.int64()) for part in zip(*spaces, strict=True)]
+        if not kind.columns:
+            return columns, ends
+        spaces = [decode_namespace(kind, row, at) for row, at in zip(row_keys, ends, strict=True)]
+        columns += [pa.array(part, pa.int64()) for part in zip(*spaces, strict=True)]
         width = 8 * len(kind.columns)
-        return columns, [at + width for _, at in split]
+        return columns, [at + width for at in ends]
 
     def _list_columns(self, rows: list[Row]) -> list[Any]:
         assert self._serializers.value is not None

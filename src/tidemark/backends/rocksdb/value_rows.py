@@ -211,10 +211,9 @@ class ValueRows(RowTable):
 
     def end_batch(self) -> None:
         """Decide whether the next batch prefetches: if it pays for one key in four."""
-        if self._used and not self._namespaced:
+        if self._fetched or (self._used and not self._namespaced):
             candidates = len(self._fetched) or len(self._scope.distinct())
-            if candidates:
-                self._prefetching = self._used * 4 >= candidates
+            self._prefetching = self._used * 4 >= candidates
         self._prefetched = False
         self._used = 0
 
