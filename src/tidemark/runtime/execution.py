@@ -371,9 +371,13 @@ class JobExecution:
 
     def end(self, how: JobEnd) -> None:
         """The job is over: last commits, retention, release. The engine is stopped by its owner."""
-        if how is JobEnd.FINISHED:
-            for sink in self.sinks.values():
+        newest = self.coordinator.completed.latest()
+        for sink in self.sinks.values():
+            if how is JobEnd.FINISHED:
                 sink.finish()
+            elif newest is not None:
+                # The attempt may have failed between the commit point and the commit.
+                sink.commit(newest.checkpoint_id)
         for source in self.sources.values():
             source.stop()
         for sink in self.sinks.values():

@@ -14,7 +14,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tidemark.runtime.sinks.files import StagedFile, publish_file, remove_staged, sweep_staged
+from tidemark.runtime.sinks.files import (
+    StagedFile,
+    publish_file,
+    remove_staged,
+    staging_token,
+    sweep_staged,
+)
 from tidemark.slot.vertex import Vertex
 
 __all__ = ["CollectSink", "DriverSink", "FilesSink", "PrintSink", "TransactionalSink"]
@@ -102,14 +108,13 @@ class TransactionalSink:
     def commit(self, checkpoint_id: int) -> None:
         """Let out what this checkpoint and earlier ones cover."""
         for key in sorted(key for key in self._prepared if key <= checkpoint_id):
-            self.publish(self._prepared.pop(key))
+            self.publish(self._prepared[key])
+            del self._prepared[key]
 
     def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
         """Commit what the checkpoint covers, drop the rest."""
-        known = {} if checkpoint_id is None else self._prepared
-        for key in sorted(known):
-            if key <= (checkpoint_id or 0):
-                self.publish(self._prepared.pop(key))
+        if checkpoint_id is not None:
+            self.commit(checkpoint_id)
         if prepared:
             self.republish(prepared)
         for items in (*self._prepared.values(), self._pending):
@@ -118,8 +123,7 @@ class TransactionalSink:
 
     def finish(self) -> None:
         """Let out everything."""
-        for key in sorted(self._prepared):
-            self.publish(self._prepared.pop(key))
+        self.commit(max(self._prepared, default=0))
         self.publish(self._pending)
         self._pending = []
 
@@ -167,17 +171,17 @@ class FilesSink(TransactionalSink):
     def __init__(self, vertex: Vertex, base_path: str, job_id: str) -> None:
         super().__init__(vertex)
         self._base_path = base_path
-        self._job_id = job_id
+        self._token = staging_token(job_id, vertex.id)
 
     def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
-        """Commit what the checkpoint covers; whatever else this job staged goes."""
+        """Commit what the checkpoint covers; whatever else this sink staged goes."""
         super().restore(checkpoint_id, prepared)
-        sweep_staged(self._base_path, self._job_id)
+        sweep_staged(self._base_path, self._token)
 
     def close(self) -> None:
         """Remove what was never committed, and what tasks left that died."""
         super().close()
-        sweep_staged(self._base_path, self._job_id)
+        sweep_staged(self._base_path, self._token)
 
     def take(self, rows: Iterable[bytes], staged: list[StagedFile], epoch: int) -> None:
         """Remember the files of an epoch."""

@@ -8,7 +8,7 @@ from tidemark.api.graph import SinkSpec
 from tidemark.runtime.pipeline import EpochDirective, TaskSink
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.sinks.driver import CollectSink, DriverSink, FilesSink, PrintSink
-from tidemark.runtime.sinks.files import FileTaskSink
+from tidemark.runtime.sinks.files import FileTaskSink, staging_token
 from tidemark.runtime.sinks.frames import ForeachBatchSink, SparkWriterSink
 from tidemark.runtime.sinks.task import CollectTaskSink, DataFrameTaskSink, PrintTaskSink
 from tidemark.slot.vertex import Vertex
@@ -31,8 +31,8 @@ def make_task_sink(plan: JobPlan, directive: EpochDirective) -> Callable[[Vertex
         if spec.kind == "collect":
             return CollectTaskSink(vertex)
         if spec.kind == "files":
-            unique = f"{partition}-{plan.job_id[:12]}-{directive.attempt}-{directive.epoch}"
-            return _file_sink(vertex, unique)
+            token = staging_token(plan.job_id, vertex.id)
+            return _file_sink(vertex, f"{partition}-{token}-{directive.attempt}-{directive.epoch}")
         return DataFrameTaskSink(vertex)
 
     return make

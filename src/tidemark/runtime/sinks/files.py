@@ -21,7 +21,7 @@ from tidemark.errors import StorageError
 from tidemark.runtime.pipeline import TaskReport
 from tidemark.runtime.records import Records
 
-__all__ = ["FileTaskSink", "StagedFile", "publish_file", "remove_staged", "sweep_staged"]
+__all__ = ["FileTaskSink", "StagedFile", "publish_file", "remove_staged", "staging_token", "sweep_staged"]
 
 _log = logging.getLogger(__name__)
 
@@ -72,12 +72,17 @@ def remove_staged(file: StagedFile) -> None:
         _log.warning("Staged file %s stays behind: %s", file.staged, exc)
 
 
-def sweep_staged(base_path: str, job_id: str) -> None:
-    """Delete all staged files of this job under a local `base_path`; call it when none of them is wanted."""
+def staging_token(job_id: str, vertex_id: int) -> str:
+    """The part of a staged file's name that says whose it is; sinks may share a directory."""
+    return f"{job_id[:12]}-{vertex_id}"
+
+
+def sweep_staged(base_path: str, token: str) -> None:
+    """Delete all staged files with that token under a local `base_path`; call it when none is wanted."""
     filesystem, base = _filesystem(base_path)
     if filesystem is not None or not os.path.isdir(base):
         return
-    for path in Path(base).rglob(f".*-{job_id[:12]}-*.inprogress"):
+    for path in Path(base).rglob(f".*-{token}-*.inprogress"):
         path.unlink(missing_ok=True)
 
 
@@ -99,7 +104,7 @@ class _Part:
         filesystem, path = _filesystem(self.staged)
         if filesystem is None:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            self._stream: Any = Path(path).open("wb")
+            self._stream: Any = Path(path).open("wb")  # noqa: SIM115 - closed by close()
         else:
             filesystem.makedirs(os.path.dirname(path), exist_ok=True)
             self._stream = filesystem.open(path, "wb")
