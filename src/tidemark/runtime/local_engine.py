@@ -186,7 +186,7 @@ class LocalEngine:
     def stop(self) -> None:
         """Close every host and remove the scratch directory."""
         for host in self._hosts:
-            host.reset()
+            host.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True)
         self._hosts = []

@@ -11,21 +11,20 @@ from __future__ import annotations
 import logging
 import pickle
 import shutil
+import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidemark.api.graph import SinkSpec, SourceSpec
-from tidemark.checkpoint.format.native import fetch_native
 from tidemark.checkpoint.layout import SnapshotLocation
+from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata.model import SubtaskState
-from tidemark.checkpoint.rescale import SubtaskRestore
-from tidemark.checkpoint.restore import restored_tables, restored_timers
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter, SubtaskTarget, WriterOptions
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
@@ -35,7 +34,6 @@ from tidemark.operators.base import (
     MAX_WATERMARK,
     MIN_WATERMARK,
     Batch,
-    NativeRestore,
     Operator,
     OperatorEnvironment,
     Output,
@@ -49,11 +47,12 @@ from tidemark.operators.source import SourceOperator
 from tidemark.slot.codec import BatchCodec, codec_for
 from tidemark.slot.deploy import Deployment, create_keyed_backend
 from tidemark.slot.failure import FailureInfo
+from tidemark.slot.restoring import load_restored_state
 from tidemark.slot.vertex import load_functions
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
-from tidemark.state.snapshot import OperatorCut, StateMeta
+from tidemark.state.snapshot import OperatorCut
 
 __all__ = ["EMPTY", "BatchHeader", "CutRequest", "SlotHost"]
 
@@ -132,6 +131,7 @@ class SlotHost:
         self._failed: FailureInfo | None = None
         self._deployment: Deployment | None = None
         self._writer: SnapshotWriter | None = None
+        self._local: LocalCopies | None = None
         self._cuts: dict[int, list[tuple[_Hosted, OperatorCut, int]]] = {}
         self.metrics = MetricRegistry()
         self.queryable: dict[str, tuple[StateDescriptor, KeyedStateBackend, str]] = {}
@@ -148,11 +148,13 @@ class SlotHost:
             self.reset()
             self._deployment = deployment
             choice = deployment.storage
+            self._local = _local_copies(deployment)
             self._writer = SnapshotWriter(
                 self._storage,
                 WriterOptions(
                     choice.inline_threshold, choice.compression, choice.max_state_size, choice.frame_size
                 ),
+                self._local,
             )
             try:
                 for vertex in load_functions(deployment.vertices):
@@ -181,6 +183,12 @@ class SlotHost:
             self._epoch = -1
             self._deployment = None
             shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def close(self) -> None:
+        """The job is over: close every operator and delete local copies of its checkpoints."""
+        self.reset()
+        if self._local is not None:
+            self._local.close()
 
     def handle(self, raw_header: Any, body: Any) -> tuple[Any, Any]:
         """Process one data frame and return the answering frame; failures are answers too."""
@@ -269,6 +277,8 @@ class SlotHost:
             Whatever a user's `notify_checkpoint_complete` raises; it fails the attempt.
         """
         with self._lock:
+            if self._local is not None:
+                self._local.completed(checkpoint_id)
             for hosted in self._hosted.values():
                 hosted.operator.notify_checkpoint_complete(checkpoint_id)
 
@@ -277,6 +287,8 @@ class SlotHost:
         with self._lock:
             for _hosted, cut, _ms in self._cuts.pop(checkpoint_id, ()):
                 cut.release()
+            if self._local is not None:
+                self._local.aborted(checkpoint_id)
             for hosted in self._hosted.values():
                 hosted.operator.notify_checkpoint_aborted(checkpoint_id)
 
@@ -516,7 +528,16 @@ class SlotHost:
         if deployment.same_job and deployment.restored_id is not None and share.natives:
             assert self._writer is not None
             self._writer.seed(uid, deployment.slot, deployment.restored_id, tuple(share.natives))
-        return load_restored_state(share, self._storage, scratch / "restore")
+        return load_restored_state(share, self._storage, scratch / "restore", self._local)
+
+
+def _local_copies(deployment: Deployment) -> LocalCopies | None:
+    choice = deployment.storage
+    if not choice.local_recovery:
+        return None
+    # Outside of the slot's scratch directory, so that a slot launched again on this machine finds them.
+    root = Path((choice.local_directory or f"{tempfile.gettempdir()}/tidemark-local").split(",")[0])
+    return LocalCopies(root / f"slot-{deployment.slot}", deployment.job_id)
 
 
 def _operator_of(vertex: Any) -> Operator:
@@ -531,18 +552,3 @@ def _operator_of(vertex: Any) -> Operator:
     return create_operator(
         spec, vertex.key_type() if vertex.keyed else None, [types[index] for index in sorted(types)] or [None]
     )
-
-
-def load_restored_state(share: SubtaskRestore, storage: Storage, scratch: Path) -> RestoredState:
-    """Fetch native files and open the tables of one subtask's share of a snapshot."""
-    natives = []
-    for number, native in enumerate(share.natives):
-        files = fetch_native(
-            native, storage, share.location.directory, share.location.shared, scratch / str(number)
-        )
-        natives.append(NativeRestore(native.kind, files, native.extra, list(native.metas)))
-    tables: list[tuple[StateMeta, Iterable[Any]]] = [
-        (table.meta, table.batches)
-        for table in (*restored_tables(share, storage), *restored_timers(share, storage))
-    ]
-    return RestoredState(tables, natives, list(share.operator))

@@ -124,7 +124,7 @@ class SlotServer:
 
     def _stop(self, _payload: Any) -> None:
         """Close operators, answer, then end."""
-        self._host.reset()
+        self._host.close()
         threading.Timer(0.05, lambda: self._exit("stopped by the driver")).start()
 
     def _deploy(self, deployment: Deployment) -> dict[str, Any]:
