@@ -90,8 +90,8 @@ def resolve_max_parallelism(
         if explicit is not None and explicit != groups:
             raise MaxParallelismError(
                 f"The maximum parallelism of operator '{operator.uid}' is set to {explicit}, but its "
-                f"restored state has {groups} key groups for ever. Remove the setting or set it to "
-                f"{groups}.",
+                f"restored state has {groups} key groups. Remove the setting, set it to {groups}, or rewrite "
+                f"the snapshot first: tidemark rekey PATH --max-parallelism {explicit} -o NEW.",
                 operator_uid=operator.uid,
                 restored=groups,
                 requested=explicit,
@@ -100,7 +100,12 @@ def resolve_max_parallelism(
         raise ConfigError(
             f"Parallelism {parallelism} exceeds the maximum parallelism {groups}"
             + (f" of the restored operator '{operator.uid}'" if operator is not None else "")
-            + ". Lower the parallelism."
+            + (
+                f". Lower the parallelism, or rewrite the snapshot first: tidemark rekey PATH --max-parallelism "
+                f"{parallelism} -o NEW."
+                if operator is not None
+                else ". Lower the parallelism."
+            )
         )
     return groups
 
