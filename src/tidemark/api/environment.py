@@ -55,6 +55,9 @@ __all__ = ["StreamExecutionEnvironment"]
 
 DEFAULT_JOB_NAME = "Flink Streaming Job"
 
+_CANCEL_S = 30.0
+"""How long Ctrl-C waits for the job to let go of its slots."""
+
 
 class StreamExecutionEnvironment(EnvironmentOptions):
     """Builds streams, holds their settings and executes them. Setters return the environment."""
@@ -287,8 +290,14 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         Raises:
             IllegalStateError: No sink.
             JobExecutionException: The job failed.
+            KeyboardInterrupt: Ctrl-C; the job has been cancelled.
         """
-        return self._submit(job_name).get_job_execution_result().result()
+        client = self._submit(job_name)
+        try:
+            return client.get_job_execution_result().result()
+        except KeyboardInterrupt:
+            client.cancel().result(_CANCEL_S)
+            raise
 
     def execute_async(self, job_name: str = DEFAULT_JOB_NAME) -> JobClient:
         """Start all sinks added since the last time and return at once.

@@ -38,6 +38,7 @@ REPORT_TAG = "report"
 ROW_SCHEMA = "tag string, payload binary"
 _ARROW_SCHEMA = pa.schema([("tag", pa.string()), ("payload", pa.binary())])
 
+_PLANS_KEPT = 8
 _plans: dict[str, JobPlan] = {}
 _idle: dict[str, list[Connection]] = {}
 
@@ -191,7 +192,8 @@ def _plan(closure: TaskClosure) -> JobPlan:
     digest = closure.digest
     plan = _plans.get(digest)
     if plan is None:
-        _plans.clear()
+        while len(_plans) >= _PLANS_KEPT:
+            del _plans[next(iter(_plans))]
         vertices = {vertex.id: vertex for vertex in load_functions(closure.functions)}
         plan = _plans[digest] = closure.plan.with_vertices(vertices)
     return plan
