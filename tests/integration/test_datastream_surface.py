@@ -170,9 +170,9 @@ def test_rules_change_on_spark_through_a_crash_and_a_rescale(
 def test_failures_on_spark_name_the_operator_the_code_belongs_to(make_env: Callable[..., Any]) -> None:
     env = make_env(2)
     env.from_collection([1]).key_by(lambda value: 1 / 0).map(lambda value: value).name("after-key").print()
-    with pytest.raises(JobExecutionException, match="key selector of after-key.*ZeroDivisionError"):
+    with pytest.raises(JobExecutionException, match=r"key selector of after-key.*ZeroDivisionError"):
         env.execute()
 
     env.from_collection([1]).map(lambda value: "text", output_type=Types.INT()).name("wrong-type").print()
-    with pytest.raises(JobExecutionException, match="'wrong-type'.*INT must be an integer.*'text'"):
+    with pytest.raises(JobExecutionException, match=r"'wrong-type'.*INT must be an integer.*'text'"):
         env.execute()

@@ -1,0 +1,320 @@
+"""One task's way through the graph, with slots that only remember what they are sent."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from tidemark import MapFunction, OutputTag, ProcessFunction, StreamExecutionEnvironment, Types
+from tidemark.errors import SlotLostError
+from tidemark.operators.base import MIN_WATERMARK, Batch
+from tidemark.runtime.pipeline import EpochDirective, Pipeline
+from tidemark.runtime.plan import build_plan
+from tidemark.runtime.records import ANY_SUBTASK, Records
+from tidemark.slot.codec import codec_for
+from tidemark.slot.failure import FailureInfo, OperatorFailed
+from tidemark.slot.host import EMPTY, BatchHeader
+from tidemark.state.key_groups import assign_to_key_group, compute_operator_index_for_key_group
+from tidemark.state.serializers.registry import serializer_for
+from tidemark.wire import WireClosed
+
+
+class Hosted(MapFunction):
+    """Runs in a slot."""
+
+    def open(self, runtime_context: Any) -> None:
+        pass
+
+    def map(self, value: Any) -> Any:
+        return value
+
+
+class FakeSlots:
+    """Links that remember frames; `answer` gives what a slot sends back for a batch of values."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[int, BatchHeader, list[Any]]] = []
+        self.in_flight: dict[int, int] = {}
+        self.most_in_flight = 0
+        self.answer: Any = lambda header, values: ([], None)
+        self.lost: set[int] = set()
+
+    def connect(self, slot: int) -> Any:
+        if slot in self.lost:
+            raise WireClosed("gone")
+        return _FakeLink(self, slot)
+
+    def sent_to(self, slot: int) -> list[Any]:
+        return [value for at, _header, values in self.frames if at == slot for value in values]
+
+
+class _FakeLink:
+    def __init__(self, slots: FakeSlots, slot: int) -> None:
+        self._slots, self._slot = slots, slot
+        self._pending: list[Any] = []
+
+    def send(self, header: Any, body: Any = b"") -> None:
+        values = [] if header.flags == EMPTY else codec_for(None).decode(header.flags, body).values
+        self._slots.frames.append((self._slot, header, values))
+        self._pending.append((header, values))
+        self._slots.most_in_flight = max(self._slots.most_in_flight, len(self._pending))
+
+    def receive(self) -> Any:
+        header, values = self._pending.pop(0)
+        answer = self._slots.answer(header, values)
+        if isinstance(answer, FailureInfo):
+            return ("error",), pickle.dumps(answer)
+        emitted, timer = answer
+        if not emitted:
+            return ("ok", timer, [], None), b""
+        flags, body = codec_for(None).encode(Batch(emitted))
+        return ("ok", timer, [(None, flags, len(body))], None), body
+
+
+class Kept:
+    """A task sink that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.subtasks: list[int] = []
+
+    def write(self, records: Records) -> None:
+        self.values += records.values
+        self.subtasks.append(records.subtask)
+
+    def rows(self) -> list[tuple[str, bytes]]:
+        return []
+
+    def close(self, report: Any) -> None:
+        pass
+
+
+class Task:
+    """A pipeline for the graph built on `env`."""
+
+    def __init__(self, parallelism: int = 2) -> None:
+        self.env = StreamExecutionEnvironment.get_execution_environment()
+        self.env.set_parallelism(parallelism)
+        self.slots = FakeSlots()
+        self.sinks: dict[str, Kept] = {}
+
+    def source(self, **options: Any) -> Any:
+        return self.env.from_collection([0], **options).name("source")
+
+    def start(self, watermarks: dict[str, int] | None = None) -> Task:
+        graph, settings, _caches = self.env._prepared("job")
+        self.plan = build_plan(graph, settings, "0" * 32)
+        self.ids = {vertex.name: vertex.id for vertex in self.plan.vertices.values()}
+        marks = {self.ids[name]: mark for name, mark in (watermarks or {}).items()}
+        self.pipeline = Pipeline(
+            self.plan,
+            EpochDirective(0, 0, marks),
+            self.ids["source"],
+            0,
+            self.slots.connect,
+            lambda _slot, _link: None,
+            lambda vertex, _partition: self.sinks.setdefault(vertex.name, Kept()),
+        )
+        return self
+
+    def push(self, values: list[Any], subtask: int = 0) -> None:
+        self.pipeline.push(self.ids["source"], Records(values, None, subtask))
+
+
+def test_keys_go_to_the_slot_that_owns_their_key_group() -> None:
+    task = Task(parallelism=3)
+    task.source().key_by(lambda value: value, key_type=Types.LONG()).map(lambda value: value).print()
+    task.start()
+
+    task.push(list(range(50)))
+    task.pipeline.finish(closer=False)
+
+    serializer = serializer_for(Types.LONG())
+    for slot in range(3):
+        owned = [
+            key
+            for key in range(50)
+            if compute_operator_index_for_key_group(
+                128, 3, assign_to_key_group(serializer.key_bytes(key), 128)
+            )
+            == slot
+        ]
+        assert task.slots.sent_to(slot) == owned
+
+
+def test_forward_keeps_the_subtask_and_dealt_records_go_round() -> None:
+    task = Task(parallelism=1)
+    task.source().map(Hosted()).print()
+    task.start()
+    task.push([1, 2])
+    task.pipeline.finish(closer=False)
+    assert task.slots.sent_to(0) == [1, 2]
+
+    task = Task(parallelism=2)
+    task.source().map(lambda value: value).map(Hosted()).print()
+    task.start()
+    task.push([1, 2, 3, 4])
+    task.pipeline.finish(closer=False)
+    assert (task.slots.sent_to(0), task.slots.sent_to(1)) == ([1, 3], [2, 4])
+
+
+def test_a_fused_operator_of_another_parallelism_deals_its_records() -> None:
+    task = Task(parallelism=2)
+    task.source().map(lambda value: value).print().name("sink")
+    task.start()
+
+    task.push([1, 2])
+
+    assert task.sinks["sink"].subtasks == [ANY_SUBTASK]
+
+
+def test_broadcast_reaches_every_slot_and_a_partitioner_chooses() -> None:
+    task = Task(parallelism=3)
+    task.source().broadcast().map(lambda value: value).print()
+    task.start()
+    task.push([1, 2])
+    assert [task.slots.sent_to(slot) for slot in range(3)] == [[1, 2]] * 3
+
+    task = Task(parallelism=3)
+    task.source().partition_custom(lambda key, count: key % count, lambda value: value).map(Hosted()).print()
+    task.start()
+    task.push([1, 2, 4])
+    assert [task.slots.sent_to(slot) for slot in range(3)] == [[], [1, 4], [2]]
+
+
+def test_one_batch_is_in_flight_per_slot() -> None:
+    task = Task(parallelism=1)
+    task.source().map(Hosted()).print()
+    task.start()
+
+    for number in range(5):
+        task.push([number])
+    task.pipeline.finish(closer=False)
+
+    assert task.slots.most_in_flight == 1
+    assert [header.sequence for _slot, header, _values in task.slots.frames] == [0, 1, 2, 3, 4]
+
+
+def test_answers_flow_on_to_what_follows() -> None:
+    task = Task(parallelism=1)
+    task.source().map(Hosted()).map(lambda value: value + 1).print().name("sink")
+    task.slots.answer = lambda header, values: ([value * 10 for value in values], 77)
+    task.start()
+
+    task.push([1, 2])
+    report = task.pipeline.finish(closer=False)
+
+    assert task.sinks["sink"].values == [11, 21]
+    assert set(report.timers.values()) == {77}
+    assert report.records_in == 2
+
+
+def test_the_closer_touches_slots_nobody_sent_to_with_their_watermark() -> None:
+    task = Task(parallelism=3)
+    task.source().key_by(lambda value: 0, key_type=Types.LONG()).map(lambda value: value).name("op").print()
+    task.start(watermarks={"op": 42})
+
+    task.push([1])
+    task.pipeline.finish(closer=True)
+
+    assert sorted(slot for slot, _header, _values in task.slots.frames) == [0, 1, 2]
+    assert {header.watermark for _slot, header, _values in task.slots.frames} == {42}
+
+
+def test_a_task_that_is_not_the_closer_touches_nobody() -> None:
+    task = Task(parallelism=3)
+    task.source().key_by(lambda value: 0).map(lambda value: value).print()
+    task.start()
+
+    task.pipeline.finish(closer=False)
+
+    assert task.slots.frames == []
+
+
+def test_watermarks_are_the_lowest_until_the_driver_says_otherwise() -> None:
+    task = Task(parallelism=1)
+    task.source().map(Hosted()).print()
+    task.start()
+
+    task.push([1])
+
+    assert task.slots.frames[0][1].watermark == MIN_WATERMARK
+
+
+def test_feedback_is_drained_before_the_task_ends() -> None:
+    task = Task(parallelism=1)
+    loop = task.source().map(lambda value: value).iterate()
+    body = loop.map(Hosted()).name("body")
+    loop.close_with(body.filter(lambda value: value > 0))
+    body.filter(lambda value: value <= 0).print().name("sink")
+    task.slots.answer = lambda header, values: ([value - 1 for value in values], None)
+    task.start()
+
+    task.push([3, 1])
+    task.pipeline.finish(closer=False)
+
+    assert task.sinks["sink"].values == [0, 0]
+    assert sorted(task.slots.sent_to(0)) == [1, 1, 2, 3]
+
+
+class Tagged(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield OutputTag("read", Types.INT()), value
+        yield OutputTag("unread"), value
+
+
+def test_side_outputs_nobody_reads_are_dropped() -> None:
+    task = Task(parallelism=1)
+    result = task.source().process(Tagged())
+    result.get_side_output(OutputTag("read", Types.INT())).print().name("sink")
+    task.start()
+
+    task.push([1, 2])
+
+    assert task.sinks["sink"].values == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("build", "named"),
+    [
+        (lambda s: s.map(lambda value: 1 / 0).name("m"), "m"),
+        (lambda s: s.map(lambda value: "text", output_type=Types.INT()).name("typed"), "typed"),
+        (lambda s: s.key_by(lambda value: 1 / 0).map(lambda value: value).name("k"), "key selector of k"),
+        (
+            lambda s: s.partition_custom(lambda key, count: 9, lambda value: value).map(Hosted()).name("p"),
+            "partitioner of p",
+        ),
+    ],
+)
+def test_failures_of_user_code_name_the_operator(build: Any, named: str) -> None:
+    task = Task(parallelism=2)
+    build(task.source()).print()
+    task.start()
+
+    with pytest.raises(OperatorFailed) as failed:
+        task.push([1])
+
+    assert failed.value.info.operator == named
+
+
+def test_the_failure_of_a_slot_is_raised_as_it_was_described() -> None:
+    task = Task(parallelism=1)
+    task.source().map(Hosted()).print()
+    task.slots.answer = lambda header, values: FailureInfo.of(ValueError("no"), "op", "uid", 0)
+    task.start()
+    task.push([1])
+
+    with pytest.raises(OperatorFailed, match="ValueError: no"):
+        task.pipeline.finish(closer=False)
+
+
+def test_a_slot_that_is_gone_is_named() -> None:
+    task = Task(parallelism=1)
+    task.source().map(Hosted()).print()
+    task.slots.lost = {0}
+    task.start()
+
+    with pytest.raises(SlotLostError, match="Slot 0"):
+        task.push([1])
