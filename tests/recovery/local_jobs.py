@@ -75,7 +75,7 @@ def local_env(settings=None, parallelism=1, backend=None):
 
 
 class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
-    """Emits 0, 1, ..., one block after the other; each block waits for a checkpoint after the last.
+    """Emits 0, 1, ..., one block after the other; a checkpoint has to cover each before the next begins.
 
     Stays open after the last block until the board says "end", if `bounded` is off.
     """
@@ -88,15 +88,18 @@ class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
         store = context.get_operator_state_store()
         self.state = store.get_list_state(ListStateDescriptor("offset", Types.LONG()))
         self.offset = next(iter(self.state.get()), 0)
-        self.completed = threading.Event()
+        self.cuts, self.covered = {}, self.offset
+        self.told = threading.Event()
         board(self.board_name).note("source starts", self.offset)
 
     def snapshot_state(self, context):
         self.state.update([self.offset])
+        self.cuts[context.get_checkpoint_id()] = self.offset
 
     def notify_checkpoint_complete(self, checkpoint_id):
         board(self.board_name).note("complete", checkpoint_id)
-        self.completed.set()
+        self.covered = self.cuts.pop(checkpoint_id)
+        self.told.set()
 
     def run(self, ctx):
         lock = ctx.get_checkpoint_lock()
@@ -104,13 +107,13 @@ class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
             with lock:
                 ctx.collect(self.offset)
                 self.offset += 1
-            if self.offset % self.size == 0:
-                self.completed.clear()
-                while self.running and not self.completed.wait(0.01):
-                    pass
+            while self.running and self.offset % self.size == 0 and self.covered < self.offset:
+                self.told.wait(0.01)
+                self.told.clear()
         board(self.board_name).set("emitted")
         while self.running and not self.bounded and not board(self.board_name).values.get("end"):
-            self.completed.wait(0.01)
+            self.told.wait(0.01)
+            self.told.clear()
 
     def cancel(self):
         self.running = False

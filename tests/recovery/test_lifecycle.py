@@ -134,7 +134,7 @@ def test_a_function_that_cannot_be_pickled_is_refused_at_once():
     lock = threading.Lock()
     stream = env.from_collection([1]).key_by(lambda v: v).process(HoldsALock(lock))
     stream.print()
-    with pytest.raises(JobExecutionException, match="cannot pickle '_thread.lock' object"):
+    with pytest.raises(JobExecutionException, match=r"cannot pickle '_thread\.lock' object"):
         env.execute()
 
 

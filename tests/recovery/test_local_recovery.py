@@ -81,7 +81,9 @@ def run(tmp_path: Path, sabotage: Any, *, local: bool) -> list[Any]:
     env.enable_checkpointing(20)
     env.set_state_backend(FsStateBackend(str(tmp_path / "durable")))
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10))
-    counted = env.add_source(Numbers()).key_by(lambda n: n % 5, Types.LONG()).process(CountThenBreak(sabotage))
+    counted = (
+        env.add_source(Numbers()).key_by(lambda n: n % 5, Types.LONG()).process(CountThenBreak(sabotage))
+    )
     return list(counted.execute_and_collect())
 
 

@@ -181,6 +181,8 @@ class _Exchange:
             codec = self._main if tag is None else self._sides.get(tag)
             if codec is not None:
                 batch = codec.decode(flags, view[at : at + size])
+                if self.vertex.kind is NodeKind.SOURCE:
+                    self._pipeline.report.records_in += len(batch)
                 self._pipeline.emit(self.vertex.id, tag, Records(batch.values, batch.timestamps, slot))
             at += size
 
@@ -210,7 +212,8 @@ class _ToSlot:
         if self._router is not None:
             self._by_key(records, self._router)
         elif ship is Ship.BROADCAST:
-            flags, body = self._codec.encode(records.batch())
+            with self._named("input"):
+                flags, body = self._codec.encode(records.batch())
             for slot in range(self._count):
                 self._exchange.send(slot, self._edge_at, flags, body)
         elif self._count == 1 or ship is Ship.GLOBAL:
@@ -281,7 +284,9 @@ class _ToSlot:
             self._exchange.send(slot, self._edge_at, *encoded)
 
     def _send(self, slot: int, values: Any, timestamps: Any, keys: Any) -> None:
-        self._exchange.send(slot, self._edge_at, *self._codec.encode(Batch(values, timestamps, keys)))
+        with self._named("input"):
+            encoded = self._codec.encode(Batch(values, timestamps, keys))
+        self._exchange.send(slot, self._edge_at, *encoded)
 
     @contextmanager
     def _named(self, what: str) -> Iterator[None]:
