@@ -28,7 +28,15 @@ from tidemark.checkpoint.metadata.model import SubtaskState
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter, SubtaskTarget, WriterOptions
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
-from tidemark.errors import CheckpointError, FailureReason, IllegalStateError, StaleChannelError
+from tidemark.errors import (
+    CheckpointError,
+    ExecutionError,
+    FailureReason,
+    IllegalStateError,
+    RestoreError,
+    StaleChannelError,
+    StorageError,
+)
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import (
     MAX_WATERMARK,
@@ -142,7 +150,9 @@ class SlotHost:
         """Build, restore and open every operator; a previous attempt is closed first.
 
         Raises:
-            Whatever restoring or the user's `open` raises; the host is then empty again.
+            StorageError, RestoreError: The snapshot cannot be used.
+            ExecutionError: The user's code failed: names the operator and chains the cause. The host is
+                then empty again.
         """
         with self._lock:
             self.reset()
@@ -159,7 +169,7 @@ class SlotHost:
             try:
                 for vertex in load_functions(deployment.vertices):
                     if deployment.slot < vertex.parallelism:
-                        self._host(vertex, deployment)
+                        self._host_named(vertex, deployment)
             except BaseException:
                 self.reset()
                 raise
@@ -441,6 +451,16 @@ class SlotHost:
         if hosted is None:
             return FailureInfo.of(exc, slot=slot)
         return FailureInfo.of(exc, hosted.vertex.name, hosted.vertex.uid, slot)
+
+    def _host_named(self, vertex: Any, deployment: Deployment) -> None:
+        try:
+            self._host(vertex, deployment)
+        except (ExecutionError, StorageError, RestoreError):
+            # Whoever chose the snapshot tells a damaged one from a failing function by the type.
+            raise
+        except Exception as exc:
+            info = FailureInfo.of(exc, vertex.name, vertex.uid, deployment.slot)
+            raise info.error(job_id=deployment.job_id) from exc
 
     def _host(self, vertex: Any, deployment: Deployment) -> None:
         key_groups = None
