@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-fast lint format bench bench-state bench-runtime bench-query clean
+.PHONY: help setup java demo test test-fast lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-query clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,14 +40,20 @@ format: setup ## rewrite the sources in the project's format
 	$(PY) -m ruff check --fix-only --quiet .
 	$(PY) -m ruff format .
 
-bench: java ## run all benchmarks
-	$(PY) benchmarks/run.py
+bench: java ## compare with PyFlink, Spark's own state and Bytewax, quickly (report in benchmarks/results)
+	$(PY) benchmarks/run.py --mode quick
+
+bench-full: java ## the same with every case and every query; takes hours
+	$(PY) benchmarks/run.py --mode full
 
 bench-state: setup ## benchmark the state backends
 	$(PY) benchmarks/bench_state.py
 
 bench-runtime: java ## benchmark whole jobs on Spark
 	$(PY) benchmarks/bench_runtime.py
+
+bench-checkpoint: java ## benchmark checkpoints, restore and rescaling
+	$(PY) benchmarks/bench_checkpoint.py
 
 bench-query: java ## benchmark queryable state
 	$(PY) benchmarks/bench_query.py

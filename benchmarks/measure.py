@@ -1,0 +1,126 @@
+"""What the benchmarks share: how epochs are timed, how figures are summed up and printed.
+
+Nothing here knows a workload. Times are wall-clock; a figure is the median over repetitions, its spread the
+smallest and the largest of them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One epoch as the job's own loop saw it."""
+
+    job_id: str
+    records: int
+    started: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.started
+
+
+@dataclass(slots=True)
+class EpochLog:
+    """The epochs of all jobs of this process, in the order in which they ended."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+
+    def of(self, job_id: str) -> list[Epoch]:
+        return [epoch for epoch in self.epochs if epoch.job_id == job_id]
+
+    def steady_rate(self, job_id: str) -> float:
+        """Records per second while epochs with records ran: no start, no end, no idle time."""
+        busy = [epoch for epoch in self.of(job_id) if epoch.records]
+        return sum(epoch.records for epoch in busy) / sum(epoch.seconds for epoch in busy)
+
+    def intervals(self, job_id: str) -> list[float]:
+        """Seconds from the end of an epoch with records to the end of the next one."""
+        ends = [epoch.ended for epoch in self.of(job_id) if epoch.records]
+        return [after - before for before, after in pairwise(ends)]
+
+
+@contextmanager
+def epoch_log() -> Iterator[EpochLog]:
+    """Record every epoch that runs inside the block."""
+    from tidemark.runtime.execution import JobExecution
+
+    log = EpochLog()
+    original = JobExecution.run_epoch
+
+    def timed(execution: JobExecution, work: Any) -> None:
+        before = execution.progress.records
+        started = time.perf_counter()
+        original(execution, work)
+        ended = time.perf_counter()
+        log.epochs.append(Epoch(execution.job_id, execution.progress.records - before, started, ended))
+
+    JobExecution.run_epoch = timed  # type: ignore[method-assign]
+    try:
+        yield log
+    finally:
+        JobExecution.run_epoch = original  # type: ignore[method-assign]
+
+
+def median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+def spread(values: Iterable[float], unit: float = 1.0, digits: int = 0) -> str:
+    """`min-max`, in units."""
+    ordered = sorted(values)
+    return f"{ordered[0] / unit:,.{digits}f}-{ordered[-1] / unit:,.{digits}f}"
+
+
+class Table:
+    """Rows of a result, printed as they come; remembers whether every target was met."""
+
+    def __init__(self, width: int = 58) -> None:
+        self._width = width
+        self.missed: list[str] = []
+
+    def title(self, text: str) -> None:
+        print(f"\n{text}", flush=True)
+
+    def row(self, what: str, figure: str, note: str = "", met: bool | None = None) -> None:
+        mark = "" if met is None else ("ok" if met else "MISSED")
+        if met is False:
+            self.missed.append(what)
+        print(f"  {what:<{self._width}} {figure:>20}  {note:<30} {mark}".rstrip(), flush=True)
+
+    def exit(self) -> None:
+        """End the process: 1 if a target was missed."""
+        sys.exit(1 if self.missed else 0)
+
+
+def progress(text: str) -> None:
+    """A line on standard error: what is going on now."""
+    print(f"  .. {text}", file=sys.stderr, flush=True)
+
+
+def tuned_session(name: str, cores: int = 2) -> Any:
+    """The Spark session that all parts of a benchmark share: the one tidemark itself would create."""
+    from tidemark.runtime.session import find_or_create_session
+
+    settings = {
+        "spark.master": f"local[{cores}]",
+        "spark.app.name": name,
+        "spark.driver.memory": "3g",
+        "spark.sql.shuffle.partitions": str(cores),
+    }
+    return find_or_create_session(settings)[0]
