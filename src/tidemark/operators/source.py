@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tidemark.api.context import SourceContext
@@ -71,9 +72,18 @@ class CheckpointLock:
     def __exit__(self, *_exc: object) -> None:
         self.release()
 
-    def freeze(self) -> threading.RLock:
-        """The bare lock, for the host: it does not wait for room."""
-        return self._lock
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Hold the lock for the host, which makes the room itself and so must not wait for it."""
+        with self._lock:
+            self._holder = threading.get_ident()
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._holder = None
 
 
 class _Context(SourceContext[Any]):
@@ -213,7 +223,7 @@ class SourceOperator(FunctionOperator):
 
     def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
         """Snapshot the user's state and the buffer at one point of `run`."""
-        with self.lock.freeze():
+        with self.lock.frozen():
             self._operator_state.get_list_state(_BUFFER).update(
                 [(None if v is _MARK else v, stamp, v is _MARK) for v, stamp in self._buffer]
             )
@@ -223,7 +233,7 @@ class SourceOperator(FunctionOperator):
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Tell the user under the lock, so that the call never runs beside an emission."""
-        with self.lock.freeze():
+        with self.lock.frozen():
             super().notify_checkpoint_complete(checkpoint_id)
 
     def cancel(self) -> None:
