@@ -44,16 +44,16 @@ if TYPE_CHECKING:
         SerializationSchema,
         SimpleStringSchema,
     )
-    from tidemark.api.field_key import (
-        FieldKey,
-        field,
-    )
     from tidemark.api.context import (
         SinkContext,
         SourceContext,
         TimerService,
     )
     from tidemark.api.environment import StreamExecutionEnvironment
+    from tidemark.api.field_key import (
+        FieldKey,
+        field,
+    )
     from tidemark.api.functions import (
         AggregateFunction,
         AllWindowFunction,
@@ -222,6 +222,8 @@ if TYPE_CHECKING:
     )
     from tidemark.state.serializers import (
         CompositeTypeSerializerSnapshot,
+        DataInputView,
+        DataOutputView,
         NullableSerializer,
         SimpleTypeSerializerSnapshot,
         TypeSerializer,
@@ -233,6 +235,7 @@ if TYPE_CHECKING:
         AvroSchema,
         GenericRecordAvroTypeInfo,
     )
+    from tidemark.types.inference import written_as
     from tidemark.types.row import (
         Row,
         RowKind,
@@ -305,6 +308,8 @@ __all__ = [
     "CountWindowSerializer",
     "CustomCheckpointStorage",
     "CustomStateBackend",
+    "DataInputView",
+    "DataOutputView",
     "DataStream",
     "DataStreamSink",
     "DataclassTypeInfo",
@@ -456,6 +461,7 @@ __all__ = [
     "WindowFunction",
     "WindowedStream",
     "field",
+    "written_as",
 ]
 
 _NAMES_BY_MODULE = {
@@ -699,6 +705,8 @@ _NAMES_BY_MODULE = {
     """,
     "tidemark.state.serializers": """
         CompositeTypeSerializerSnapshot
+        DataInputView
+        DataOutputView
         NullableSerializer
         SimpleTypeSerializerSnapshot
         TypeSerializer
@@ -711,6 +719,9 @@ _NAMES_BY_MODULE = {
     "tidemark.types.avro": """
         AvroSchema
         GenericRecordAvroTypeInfo
+    """,
+    "tidemark.types.inference": """
+        written_as
     """,
     "tidemark.types.row": """
         Row

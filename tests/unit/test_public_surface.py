@@ -19,7 +19,9 @@ TABLE = {
     "tidemark.common.time": "Time Duration Instant",
     "tidemark.common.types": "Row RowKind",
     "tidemark.common.watermark_strategy": "WatermarkStrategy TimestampAssigner",
-    "tidemark.common.serializer": "TypeSerializer",
+    "tidemark.common.serializer": """
+        TypeSerializer TypeSerializerSnapshot TypeSerializerSchemaCompatibility SimpleTypeSerializerSnapshot
+        CompositeTypeSerializerSnapshot NullableSerializer DataInputView DataOutputView""",
     "tidemark.common.configuration": "Configuration",
     "tidemark.common.restart_strategy": "RestartStrategies RestartStrategyConfiguration",
     "tidemark.common.serialization": """

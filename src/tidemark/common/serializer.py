@@ -1,9 +1,25 @@
-"""Serializers of the user's."""
+"""Serializers of the user's, and what is stored about them (spec 18)."""
 
 from __future__ import annotations
 
-from tidemark.state.serializers import TypeSerializer
+from tidemark.state.serializers import (
+    CompositeTypeSerializerSnapshot,
+    DataInputView,
+    DataOutputView,
+    NullableSerializer,
+    SimpleTypeSerializerSnapshot,
+    TypeSerializer,
+    TypeSerializerSchemaCompatibility,
+    TypeSerializerSnapshot,
+)
 
 __all__ = [
+    "CompositeTypeSerializerSnapshot",
+    "DataInputView",
+    "DataOutputView",
+    "NullableSerializer",
+    "SimpleTypeSerializerSnapshot",
     "TypeSerializer",
+    "TypeSerializerSchemaCompatibility",
+    "TypeSerializerSnapshot",
 ]

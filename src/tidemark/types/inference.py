@@ -3,6 +3,7 @@
 `infer_type` chooses the type of a dataclass field from its annotation. `declared_name` writes an
 annotation in one canonical form, so that ``Optional[int]`` and ``int | None`` compare as the same
 declaration in every Python version; that text is stored with state and never changes its form.
+A dataclass is known in state by its qualified name, or by the name `written_as` gave it.
 """
 
 from __future__ import annotations
@@ -12,17 +13,27 @@ import datetime
 import decimal
 import types
 import typing
-from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidemark.errors import ConfigError
 from tidemark.types.time import Instant
 
 if TYPE_CHECKING:
     from tidemark.types.typeinfo import TypeInformation
 
-__all__ = ["FieldDeclaration", "declared_fields", "declared_name", "infer_type", "qualified_name"]
+__all__ = [
+    "FieldDeclaration",
+    "declared_fields",
+    "declared_name",
+    "infer_type",
+    "qualified_name",
+    "state_name",
+    "written_as",
+]
 
+_C = TypeVar("_C")
 _LISTS = (list, Sequence, MutableSequence)
 _MAPS = (dict, Mapping, MutableMapping)
 _UNRESOLVED = (NameError, AttributeError, TypeError)
@@ -31,6 +42,40 @@ _UNRESOLVED = (NameError, AttributeError, TypeError)
 def qualified_name(cls: type[Any]) -> str:
     """Return ``module.QualName``, the name under which a class can be imported again."""
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def written_as(name: str) -> Callable[[type[_C]], type[_C]]:
+    """Decorate a dataclass that is known in state by a name other than its own. Beyond Flink.
+
+    A class that was renamed or moved keeps reading its old state under its old name, and goes on writing
+    it. A class kept only to read an old form of another one (see `StateDescriptor.migrate_from`) has the
+    other's name.
+
+    Args:
+        name: ``module.QualName`` as it stands in the state.
+
+    Raises:
+        ConfigError: The name is no dotted name.
+    """
+    if (
+        not isinstance(name, str)
+        or not all(part.isidentifier() for part in name.split("."))
+        or "." not in name
+    ):
+        raise ConfigError(f"written_as needs the 'module.Class' a dataclass was written as, not {name!r}.")
+
+    def mark(cls: type[_C]) -> type[_C]:
+        cls.__tidemark_written_as__ = name  # type: ignore[attr-defined]
+        return cls
+
+    return mark
+
+
+def state_name(cls: type[Any]) -> str:
+    """Return the name of a dataclass in state: what `written_as` says, else the qualified name."""
+    # Not inherited: a subclass is another class.
+    name: str = vars(cls).get("__tidemark_written_as__") or qualified_name(cls)
+    return name
 
 
 @dataclass(frozen=True)
@@ -174,5 +219,5 @@ def declared_name(hint: Any) -> str:
         shown = [declared_name(arg) if not isinstance(arg, list) else repr(arg) for arg in args]
         return f"{name}[{', '.join(shown)}]" if shown else name
     if isinstance(hint, type):
-        return hint.__qualname__ if hint.__module__ == "builtins" else qualified_name(hint)
+        return hint.__qualname__ if hint.__module__ == "builtins" else state_name(hint)
     return str(hint)

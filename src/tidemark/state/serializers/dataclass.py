@@ -30,7 +30,7 @@ from tidemark.state.serializers.compatibility import (
 from tidemark.state.serializers.leaf import misfit
 from tidemark.state.serializers.record import RecordCodec, none_or, null_positions, struct_column
 from tidemark.state.serializers.streams import DataInputView, DataOutputView
-from tidemark.types.inference import declared_fields, qualified_name
+from tidemark.types.inference import declared_fields, qualified_name, state_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,9 +40,10 @@ __all__ = ["DataclassSerializer", "DataclassSerializerSnapshot", "StoredField"]
 _JAVA_DEFAULTS: dict[str, Any] = {"int": 0, "float": 0.0, "bool": False}
 _NONE = type(None)
 
-# Classes seen in this process, for those of the user's script that arrived by value and that no import
-# would find.
+# Classes seen in this process, for those that no import would find: those of the user's script that arrived
+# by value, and those whose name in state is not their own.
 _seen: WeakValueDictionary[str, type[Any]] = WeakValueDictionary()
+_renamed: WeakValueDictionary[str, type[Any]] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class DataclassSerializer(BinarySerializer[Any]):
     def __init__(self, cls: type[Any], fields: Sequence[StoredField]) -> None:
         self.cls = cls
         self.fields = tuple(fields)
-        self.class_name = qualified_name(cls)
+        self.class_name = state_name(cls)
         serializers = [field.serializer for field in self.fields]
         self._serializers = serializers
         self._codec = RecordCodec(serializers, nullable=True)
@@ -72,11 +73,14 @@ class DataclassSerializer(BinarySerializer[Any]):
             attrgetter(name) if name in current else _nothing for name in names
         ]
         self._make = _maker(cls, names)
-        _seen[self.class_name] = cls
+        own_name = qualified_name(cls)
+        _seen[own_name] = cls
+        if own_name != self.class_name:
+            _renamed[self.class_name] = cls
 
     def _check(self, value: Any) -> None:
         cls = type(value)
-        if cls is not self.cls and qualified_name(cls) != self.class_name:
+        if cls is not self.cls and qualified_name(cls) != qualified_name(self.cls):
             raise misfit(f"DATACLASS({self.class_name})", value, "an instance of exactly this class, or None")
 
     def _encode(self, value: Any, codec: RecordCodec) -> bytes:
@@ -355,11 +359,7 @@ class DataclassSerializerSnapshot(TypeSerializerSnapshot[Any]):
         Raises:
             StateMigrationException: The class cannot be imported, or is no dataclass any more.
         """
-        cls = self._class
-        if cls is None and self._class_name.startswith("__main__."):
-            cls = _seen.get(self._class_name)
-        if cls is None:
-            cls = find_class(self._class_name)
+        cls = self._class or self._find_class()
         if not dataclasses.is_dataclass(cls):
             raise StateMigrationException(f"{self._class_name} was a dataclass and is none any more.")
         current = {field.name for field in dataclasses.fields(cls)}
@@ -370,6 +370,25 @@ class DataclassSerializerSnapshot(TypeSerializerSnapshot[Any]):
             for field in self._fields
         ]
         return DataclassSerializer(cls, fields)
+
+    def _find_class(self) -> type[Any]:
+        if self._class_name.startswith("__main__.") and self._class_name in _seen:
+            return _seen[self._class_name]
+        try:
+            found: type[Any] = find_class(self._class_name)
+        except StateMigrationException:
+            if self._class_name not in _renamed:
+                raise
+            found = _renamed[self._class_name]
+        return found
+
+    def field_snapshots(self) -> dict[str, TypeSerializerSnapshot[Any]]:
+        """Return the stored fields by name, in their order.
+
+        Raises:
+            StateMigrationException: The snapshot of a field cannot be loaded.
+        """
+        return {field.name: field.snapshot() for field in self._fields}
 
     def __repr__(self) -> str:
         shown = ", ".join([f"{field.name}: {field.declared}" for field in self._fields])
