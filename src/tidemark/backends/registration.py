@@ -20,7 +20,7 @@ from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor, Stat
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.primitives import State
 from tidemark.state.serializers.base import TypeSerializer
-from tidemark.state.serializers.compatibility import dump_serializer_snapshot
+from tidemark.state.serializers.compatibility import dump_serializer_snapshot, load_serializer_snapshot
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.state.serializers.resolution import Resolution as Compatibility
 from tidemark.state.serializers.resolution import resolve_compatibility, resolve_key_compatibility
@@ -32,6 +32,7 @@ __all__ = [
     "RegisteredStates",
     "Resolution",
     "StateSpec",
+    "check_restored",
     "create_handle",
     "resolve_restored",
     "resolve_value",
@@ -214,6 +215,42 @@ def resolve_restored(restored: StateMeta, spec: StateSpec) -> Resolution:
     return Resolution(replace(spec, key=key, value=value, map_key=map_key), old, convert, rewrite)
 
 
+def check_restored(meta: StateMeta, known: StateMeta | None, key: TypeSerializer[Any]) -> None:
+    """Refuse rows that must not be taken over, before they are.
+
+    Args:
+        meta: What the snapshot says of the state.
+        known: What it said of the same state of another old subtask, if there was one.
+        key: The key serializer of this backend.
+
+    Raises:
+        StateMigrationException: The keys are of another type, or the old subtasks wrote the state in
+            different forms.
+    """
+    _resolve_key(meta.name, "key", meta.key, key)
+    if known is None or known == meta:
+        return
+    facts = [(each.kind, each.namespace, each.ttl, each.map_key is None) for each in (known, meta)]
+    pairs = [(known.value, meta.value), (known.map_key, meta.map_key)]
+    if facts[0] != facts[1] or not all(_same_form(old, new) for old, new in pairs):
+        raise StateMigrationException(
+            f"State '{meta.name}' was written in different forms by different subtasks, because not all of "
+            "them had registered it with its new type when the snapshot was taken. Restore it with the old "
+            "parallelism, register the state in open(), and take another savepoint.",
+            state_name=meta.name,
+        )
+
+
+def _same_form(first: bytes | None, second: bytes | None) -> bool:
+    if first is None or second is None or first == second:
+        return True
+    try:
+        serializer = load_serializer_snapshot(first).restore_serializer()
+        return resolve_compatibility(second, serializer).is_compatible_as_is()
+    except (StateMigrationException, ValueError):
+        return False
+
+
 def resolve_value(
     name: str,
     stored: bytes,
@@ -225,15 +262,16 @@ def resolve_value(
     Raises:
         StateMigrationException: The old values cannot become values of the new serializer.
     """
-    answer = _asked(name, resolve_compatibility, stored, new)
-    if not answer.is_incompatible():
-        return answer.serializer, answer.reader, None, answer.is_compatible_after_migration()
-    for old_type, function in migrations:
-        former = _asked(name, resolve_compatibility, stored, serializer_for(old_type))
-        if not former.is_incompatible():
-            return new, former.reader, _normalized(function, new), True
+
+    def resolve(old: bytes, serializer: TypeSerializer[Any]) -> Compatibility:
+        return resolve_compatibility(old, serializer, migrations)
+
+    answer = _asked(name, resolve, stored, new)
     answer.require_compatible(name)
-    raise AssertionError("An incompatible answer raises.")
+    if answer.declared is not None:
+        reader, function = answer.declared
+        return new, reader, _normalized(function, new), True
+    return answer.serializer, answer.reader, None, answer.is_compatible_after_migration()
 
 
 def _normalized(function: Callable[[Any], Any], serializer: TypeSerializer[Any]) -> Callable[[Any], Any]:
@@ -263,8 +301,8 @@ def _asked(
 
 def _mismatch(name: str, old: str, new: str) -> StateMigrationException:
     return StateMigrationException(
-        f"State '{name}' was written as {old} but is read as {new}. Go back to the old form, declare a "
-        "migration, or give the operator a new uid.",
+        f"State '{name}' was written as {old} but is read as {new}. Go back to the old form, or give the "
+        "state another name or the operator a new uid, and start with an empty one.",
         state_name=name,
     )
 

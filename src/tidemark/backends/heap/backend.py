@@ -17,6 +17,7 @@ from tidemark.backends.heap.tables import HeapTable, HeapValueTable, unit_copier
 from tidemark.backends.registration import (
     RegisteredStates,
     StateSpec,
+    check_restored,
     create_handle,
     resolve_restored,
     spec_of,
@@ -211,6 +212,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:
         """Take over canonical rows of one state."""
+        check_restored(meta, self._restored_metas.get(meta.name), self.parameters.key_serializer)
         self._restored_metas.setdefault(meta.name, meta)
         if meta.name not in self._restored:
             self._restored[meta.name] = RestoredState(meta)

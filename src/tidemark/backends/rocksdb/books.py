@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidemark.backends.registration import RegisteredStates
+from tidemark.backends.registration import RegisteredStates, check_restored
 from tidemark.backends.rocksdb.columns import CarriedSerializer
 from tidemark.backends.rocksdb.restore import restored_serializers
 from tidemark.backends.rocksdb.scope import RowTable
+from tidemark.errors import StateMigrationException
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.serializers.base import TypeSerializer
+from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta
 
 __all__ = ["RestoredState", "StateBooks"]
@@ -24,6 +26,18 @@ class RestoredState:
 
     meta: StateMeta
     serializers: StateSerializers
+
+    def readers(self) -> StateSerializers:
+        """The serializers whose values users know; where a class is gone, those that carry the rows."""
+        snapshots = (self.meta.value, self.meta.map_key)
+        try:
+            value, map_key = [
+                None if snapshot is None else load_serializer_snapshot(snapshot).restore_serializer()
+                for snapshot in snapshots
+            ]
+        except StateMigrationException:
+            return self.serializers
+        return StateSerializers(self.serializers.key, value, map_key)
 
 
 class StateBooks:
@@ -61,8 +75,14 @@ class StateBooks:
     def restore(
         self, meta: StateMeta, key: TypeSerializer[object], column_type: Callable[[str], pa.DataType]
     ) -> StateSerializers:
-        """Enter a restored state; the serializers of its rows."""
+        """Enter a restored state; the serializers of its rows.
+
+        Raises:
+            StateMigrationException: Keys are of another type, or another old subtask wrote another form.
+        """
         restored = self.restored.get(meta.name)
+        if restored is None or restored.meta is not meta:
+            check_restored(meta, None if restored is None else restored.meta, key)
         if restored is None:
             restored = RestoredState(meta, restored_serializers(meta, key, column_type))
             self.restored[meta.name] = restored

@@ -19,6 +19,7 @@ from tidemark.backends.ttl import TtlRule
 from tidemark.state.canonical import tokens_to_keys
 from tidemark.state.descriptors import StateKind
 from tidemark.state.namespace import Namespace, NamespaceKind
+from tidemark.state.serializers.base import TypeSerializer
 
 if TYPE_CHECKING:
     from tidemark.state.backend import BackendParameters, KeyToken
@@ -35,6 +36,7 @@ class _Known:
     namespace: NamespaceKind
     ttl: bool
     table: RowTable
+    map_key: TypeSerializer[Any] | None
     dead_before: int | None
     """Units last accessed then or earlier are invisible."""
 
@@ -103,7 +105,9 @@ class OutsideReader:
                     for key, (value, stamp) in entries.items()
                     if dead_before is None or stamp > dead_before
                 }
-            return bool(entries), self._with_map_keys(name, entries) or None
+            assert known.map_key is not None
+            keys = tokens_to_keys(list(entries), known.map_key)
+            return bool(entries), dict(zip(keys, entries.values(), strict=True)) or None
         assert isinstance(table, ValueRows)
         unit = table.peek(at)
         if unit is not ABSENT and known.ttl:
@@ -111,11 +115,6 @@ class OutsideReader:
         if unit is ABSENT:
             return False, None
         return True, unit if accumulator else self._result(name, unit)
-
-    def _with_map_keys(self, name: str, entries: dict[Any, Any]) -> dict[Any, Any]:
-        serializer = self._books.serializers(name).map_key
-        assert serializer is not None
-        return dict(zip(tokens_to_keys(list(entries), serializer), entries.values(), strict=True))
 
     def _result(self, name: str, unit: Any) -> Any:
         if name in self._books.registered:
@@ -128,18 +127,16 @@ class OutsideReader:
         books = self._books
         if name not in books.registered and name in books.restored:
             meta, number = books.restored[name].meta, books.numbers[name]
-            table = table_for(
-                meta.kind, self._scope, number, books.restored[name].serializers, meta.ttl, meta.namespace
-            )
-            return _Known(number, meta.kind, meta.namespace, meta.ttl, table, None)
+            serializers = books.restored[name].readers()
+            table = table_for(meta.kind, self._scope, number, serializers, meta.ttl, meta.namespace)
+            return _Known(number, meta.kind, meta.namespace, meta.ttl, table, serializers.map_key, None)
         spec = books.registered.spec(name)
         dead_before = None
         if spec.ttl is not None and not TtlRule(spec.ttl).return_expired:
             dead_before = self._parameters.clock.now() - spec.ttl.ttl_ms
         table = books.tables[name]
-        return _Known(
-            books.numbers[name], spec.kind, spec.namespace, spec.ttl is not None, table, dead_before
-        )
+        number, ttl = books.numbers[name], spec.ttl is not None
+        return _Known(number, spec.kind, spec.namespace, ttl, table, spec.map_key, dead_before)
 
     def _rows(self, number: int) -> Iterator[Row]:
         first, last = self._parameters.key_groups

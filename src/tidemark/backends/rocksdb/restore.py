@@ -1,7 +1,7 @@
 """Filling a store: from canonical rows, from native files, and with new serializers (migration).
 
-Restoring moves bytes. Values are decoded only where the canonical column is typed, and then with the
-serializer that wrote them; whether they suit the new job is decided when it registers the state.
+Restoring moves bytes. Typed columns are encoded as they were, without the classes of the user; whether the
+values suit the new job is decided when it registers the state.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tidemark.errors import RestoreError, StateMigrationException
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import StateKind
 from tidemark.state.serializers.base import TypeSerializer
+from tidemark.state.serializers.carrier import carrying_serializer
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta
 
@@ -82,7 +83,7 @@ class RowWriter:
 def restored_serializers(
     meta: StateMeta, key: TypeSerializer[Any], column_type: Callable[[str], pa.DataType]
 ) -> StateSerializers:
-    """The serializers a restored state was written with; where a class is gone, one that carries bytes.
+    """Serializers with the bytes and columns of those a restored state was written with.
 
     Args:
         meta: The restored state.
@@ -95,7 +96,7 @@ def restored_serializers(
 
 def _restored(snapshot: bytes, column: str, column_type: Callable[[str], pa.DataType]) -> TypeSerializer[Any]:
     try:
-        return load_serializer_snapshot(snapshot).restore_serializer()
+        return carrying_serializer(load_serializer_snapshot(snapshot))
     except StateMigrationException:
         # Told to whoever registers the state; until then it travels as it is.
         return CarriedSerializer(column_type(column))

@@ -12,6 +12,7 @@ new shape, as far as the type can evolve at all.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from abc import ABC, abstractmethod
@@ -136,6 +137,9 @@ class TypeSerializerSnapshot(ABC, Generic[T]):
     @abstractmethod
     def restore_serializer(self) -> TypeSerializer[T]:
         """Return a serializer that reads the old bytes."""
+
+    def __repr__(self) -> str:
+        return type(self).__qualname__
 
 
 class SimpleTypeSerializerSnapshot(TypeSerializerSnapshot[T]):
@@ -275,7 +279,7 @@ class CompositeTypeSerializerSnapshot(TypeSerializerSnapshot[T]):
         self.write_outer_snapshot(outer)
         out.write_int(self.get_current_outer_snapshot_version())
         out.write_bytes(outer.getvalue())
-        nested = self._nested_snapshots()
+        nested = self.nested_snapshots()
         out.write_int(len(nested))
         for snapshot in nested:
             out.write_bytes(dump_snapshot(snapshot))
@@ -303,7 +307,7 @@ class CompositeTypeSerializerSnapshot(TypeSerializerSnapshot[T]):
             return TypeSerializerSchemaCompatibility.incompatible()
         if not self.is_outer_snapshot_compatible(new_serializer):
             return TypeSerializerSchemaCompatibility.incompatible()
-        old, new = self._nested_snapshots(), list(self.get_nested_serializers(new_serializer))
+        old, new = self.nested_snapshots(), list(self.get_nested_serializers(new_serializer))
         if len(old) != len(new):
             raise ValueError(
                 f"{qualified_name(self._serializer_class)} was written with {len(old)} nested serializers "
@@ -329,13 +333,19 @@ class CompositeTypeSerializerSnapshot(TypeSerializerSnapshot[T]):
     @final
     def restore_serializer(self) -> TypeSerializer[T]:
         """Return an outer serializer around the restored nested ones."""
-        nested = [snapshot.restore_serializer() for snapshot in self._nested_snapshots()]
+        nested = [snapshot.restore_serializer() for snapshot in self.nested_snapshots()]
         return self.create_outer_serializer_with_nested_serializers(nested)
 
     def __repr__(self) -> str:
-        return f"{self._serializer_class.__name__}{self._nested_snapshots()!r}"
+        if type(self).__module__.startswith("tidemark."):
+            # Our own types are known by another name than that of their serializer.
+            with contextlib.suppress(StateMigrationException):
+                return repr(self.restore_serializer())
+        return f"{self._serializer_class.__name__}{self.nested_snapshots()!r}"
 
-    def _nested_snapshots(self) -> list[TypeSerializerSnapshot[Any]]:
+    @final
+    def nested_snapshots(self) -> list[TypeSerializerSnapshot[Any]]:
+        """Return the snapshots of the nested serializers, in their order."""
         if self._nested is None:
             nested = [] if self._serializer is None else self.get_nested_serializers(self._serializer)
             self._nested = [serializer.snapshot_configuration() for serializer in nested]

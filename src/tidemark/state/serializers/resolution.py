@@ -7,7 +7,7 @@ values that fit the new serializer, so a backend migrates state by reading with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.errors import StateMigrationException
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["Migration", "Resolution", "resolve_compatibility", "resolve_key_compatibility"]
 
 
+DeclaredMigration = tuple[TypeSerializer[Any], Callable[[Any], Any]]
+"""Who reads the stored values, and the user's function from them to new ones."""
+
+
 class Migration(NamedTuple):
     """A declared way from values of an old type to values of the new one."""
 
@@ -39,6 +43,7 @@ class Resolution(TypeSerializerSchemaCompatibility):
     Attributes:
         serializer: Writes and reads from now on: the new one, or the reconfigured one.
         reader: Reads what is stored. The same as `serializer` unless the answer is *after migration*.
+        declared: The two parts of `reader` if a declared migration is to be applied.
     """
 
     def __init__(
@@ -47,10 +52,12 @@ class Resolution(TypeSerializerSchemaCompatibility):
         serializer: TypeSerializer[Any],
         reader: TypeSerializer[Any],
         old: str,
+        declared: DeclaredMigration | None = None,
     ) -> None:
         super().__init__(answer._kind, answer._reconfigured)
         self.serializer = serializer
         self.reader = reader
+        self.declared = declared
         self._old = old
 
     def require_compatible(
@@ -109,12 +116,14 @@ class _MappedReader(TypeSerializer[Any]):
 def resolve_compatibility(
     old_snapshot: TypeSerializerSnapshot[Any] | bytes,
     new_serializer: TypeSerializer[Any],
-    migrations: Iterable[Migration | tuple[TypeInformation, Callable[[Any], Any]]] = (),
+    migrations: Sequence[Migration | tuple[TypeInformation, Callable[[Any], Any]]] = (),
 ) -> Resolution:
     """Decide how stored values meet the new serializer.
 
-    The snapshot decides first. Only if it finds the new serializer incompatible, the first migration whose
-    old type is the stored one turns the answer into *after migration*.
+    First comes *as is*; then a migration declared for exactly the stored type, because whoever declared it
+    wants it (a renamed field would otherwise count as one removed and one added); then what the snapshot
+    decides by itself; last, if that is *incompatible*, a migration whose old type the stored one can evolve
+    into.
 
     Args:
         old_snapshot: The restored snapshot, or its stored form.
@@ -123,26 +132,54 @@ def resolve_compatibility(
 
     Raises:
         StateMigrationException: The class of the snapshot, or a class it refers to, cannot be imported.
+        ValueError: The new serializer nests another number of serializers, and no migration fits.
     """
     snapshot = load_serializer_snapshot(old_snapshot) if isinstance(old_snapshot, bytes) else old_snapshot
-    answer = snapshot.resolve_schema_compatibility(new_serializer)
-    old = repr(snapshot) if type(snapshot).__repr__ is not object.__repr__ else type(snapshot).__qualname__
+    old = repr(snapshot)
+    wrong_number: ValueError | None = None
+    try:
+        answer = snapshot.resolve_schema_compatibility(new_serializer)
+    except ValueError as exc:
+        answer, wrong_number = TypeSerializerSchemaCompatibility.incompatible(), exc
     if answer.is_compatible_as_is():
         return Resolution(answer, new_serializer, new_serializer, old)
-    if answer.is_compatible_with_reconfigured_serializer():
-        chosen = answer.get_reconfigured_serializer()
-        return Resolution(answer, chosen, chosen, old)
+    reader = new_serializer
     if answer.is_compatible_after_migration():
-        return Resolution(answer, new_serializer, snapshot.restore_serializer(), old)
+        # Before other types are tried: deciding binds the snapshot to the type it was asked about.
+        reader = snapshot.restore_serializer()
+    declared = _find_migration(snapshot, migrations, answer)
+    if declared is not None:
+        answer = TypeSerializerSchemaCompatibility.compatible_after_migration()
+        return Resolution(answer, new_serializer, _MappedReader(*declared), old, declared)
+    if wrong_number is not None:
+        raise wrong_number
+    if answer.is_compatible_with_reconfigured_serializer():
+        reader = answer.get_reconfigured_serializer()
+        return Resolution(answer, reader, reader, old)
+    return Resolution(answer, new_serializer, reader, old)
+
+
+def _find_migration(
+    snapshot: TypeSerializerSnapshot[Any],
+    migrations: Sequence[Migration | tuple[TypeInformation, Callable[[Any], Any]]],
+    answer: TypeSerializerSchemaCompatibility,
+) -> DeclaredMigration | None:
+    """The declared migration to apply, as who reads the stored values and what makes new ones of them."""
+    evolved: list[DeclaredMigration] = []
     for from_type_info, function in migrations:
         former = serializer_for(from_type_info)
-        found = snapshot.resolve_schema_compatibility(former)
-        if found.is_incompatible():
+        try:
+            found = snapshot.resolve_schema_compatibility(former)
+        except ValueError:
+            # A composite with another number of nested serializers: not the type that was stored.
             continue
-        source = snapshot.restore_serializer() if found.is_compatible_after_migration() else former
-        answer = TypeSerializerSchemaCompatibility.compatible_after_migration()
-        return Resolution(answer, new_serializer, _MappedReader(source, function), old)
-    return Resolution(answer, new_serializer, new_serializer, old)
+        if found.is_compatible_as_is():
+            return former, function
+        if found.is_compatible_with_reconfigured_serializer():
+            return found.get_reconfigured_serializer(), function
+        if found.is_compatible_after_migration():
+            evolved.append((snapshot.restore_serializer(), function))
+    return evolved[0] if evolved and answer.is_incompatible() else None
 
 
 def resolve_key_compatibility(
