@@ -216,7 +216,7 @@ class _ToSlot:
                 flags, body = self._codec.encode(records.batch())
             for slot in range(self._count):
                 self._exchange.send(slot, self._edge_at, flags, body)
-        elif self._count == 1 or ship is Ship.GLOBAL:
+        elif ship is Ship.GLOBAL or (self._count == 1 and ship is not Ship.CUSTOM):
             self._send(0, records.values, records.timestamps, None)
         elif ship is Ship.FORWARD and records.subtask != ANY_SUBTASK:
             self._send(records.subtask % self._count, records.values, records.timestamps, None)
