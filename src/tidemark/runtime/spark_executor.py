@@ -79,7 +79,7 @@ class SparkExecutor:
 def _parts(execution: JobExecution, session: SparkSession) -> JobParts:
     def make_source(vertex: Vertex) -> Source:
         if vertex.spec.kind == "spark_stream":
-            return SparkStreamSource(vertex, session)
+            return SparkStreamSource(vertex, session, lambda: execution.on_input())
         if vertex.spec.kind == "spark_batch":
             return SparkBatchSource(vertex)
         return split_source(vertex, execution)

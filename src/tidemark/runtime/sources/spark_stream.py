@@ -16,9 +16,10 @@ import shutil
 import tempfile
 import threading
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidemark.errors import ConfigError, ExecutionError
+from tidemark.errors import ExecutionError
 from tidemark.operators.base import MIN_WATERMARK
 from tidemark.runtime.sources.driver import SourcePoll
 from tidemark.runtime.sources.scratch_fs import scratch_location
@@ -78,8 +79,9 @@ class SparkBatchSource:
 class _Handover:
     """Passes micro-batches from the query's thread to the epoch loop, one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_offer: Callable[[], None]) -> None:
         self.offered: queue.Queue[tuple[Any, int]] = queue.Queue()
+        self._on_offer = on_offer
         self._taken = threading.Semaphore(0)
         self._stopped = threading.Event()
 
@@ -88,6 +90,7 @@ class _Handover:
         if self._stopped.is_set():
             return
         self.offered.put((frame, batch_id))
+        self._on_offer()
         self._taken.acquire()
 
     def done(self) -> None:
@@ -103,25 +106,27 @@ class _Handover:
 class SparkStreamSource:
     """`env.from_spark_stream(df)`."""
 
-    def __init__(self, vertex: Vertex, session: SparkSession) -> None:
-        frame = vertex.spec.options["dataframe"]
-        if not frame.isStreaming:
-            raise ConfigError(
-                f"Source '{vertex.name}' is not a streaming DataFrame. Use spark.readStream, or "
-                "env.from_spark(df) for a bounded one."
-            )
+    def __init__(self, vertex: Vertex, session: SparkSession, on_input: Callable[[], None]) -> None:
+        """Prepare the source.
+
+        Args:
+            vertex: The source; its options hold the streaming DataFrame.
+            session: Where the query runs.
+            on_input: Called in the query's thread when a micro-batch waits.
+        """
         self.vertex = vertex
         self.bounded = bool(vertex.spec.bounded)
         self._session = session
+        self._on_input = on_input
         self._directory: str | None = None
         self._query: Any = None
-        self._handover = _Handover()
+        self._handover = _Handover(self._on_input)
         self._position: Any = None
         self._current: tuple[Any, int] | None = None
 
     def start(self, position: Any | None) -> None:
         """Start a fresh query behind `position`."""
-        self._handover = _Handover()
+        self._handover = _Handover(self._on_input)
         self._position = position
         self._current = None
         self._directory = tempfile.mkdtemp(prefix="tidemark-query-")
