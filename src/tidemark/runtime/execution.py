@@ -163,9 +163,13 @@ class JobExecution:
         self._barriers: dict[int, _Barrier] = {}
         self._timers: dict[tuple[int, int], int | None] = {}
         self._epoch = 0
+        self._discarded = False
+        """Whether the job's checkpoints have been deleted for good."""
         self._catch_up = False
         """Restored slots have not said yet when their processing-time timers are due."""
         self.attempt = -1
+        self.on_input: Callable[[], None] = lambda: None
+        """Called, from any thread, when a source has something to read."""
         self.reached: Callable[[str], None] = lambda _point: None
         """Called at every crash point; tests raise here."""
         self.paused = False
@@ -384,6 +388,15 @@ class JobExecution:
             sink.close()
         self._carry_out(JobEnded(how))
 
+    def sweep(self) -> None:
+        """Every slot is gone now: remove what they still wrote for snapshots that were given up."""
+        for request in self.coordinator.aborted_savepoints():
+            discard(self._storage_plan.savepoints, self._layout, Discard(None, savepoint=request))
+        if self._discarded:
+            discard_job(self._storage, self._layout)
+        elif self.settings.checkpointing.enabled:
+            self._discard_leftovers()
+
     @property
     def asynchronous(self) -> bool:
         """Whether snapshots are written while the next epochs run."""
@@ -436,6 +449,7 @@ class JobExecution:
                 storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
                 discard(storage, self._layout, command)
             case DiscardJob():
+                self._discarded = True
                 discard_job(self._storage, self._layout)
             case FailJob():
                 raise command.error

@@ -75,8 +75,6 @@ class LocalEngine:
         ]
         for index, host in enumerate(self._hosts):
             host.on_ready = self._ready(index)
-        while not self._events.empty():
-            self._events.get()
 
     def _ready(self, slot: int) -> Any:
         def ready() -> None:

@@ -51,6 +51,7 @@ class JobRunner:
         self.status = JobStatus.CREATED
         self.result: CompletableFuture[JobExecutionResult] = CompletableFuture()
         self.wake = threading.Event()
+        execution.on_input = self.wake.set
         self.failures: list[int] = []
         self.failure: BaseException | None = None
         """Why the last attempt ended, for displays."""
@@ -154,6 +155,10 @@ class JobRunner:
                 if end is JobEnd.FINISHED:
                     end, error = JobEnd.FAILED, exc
             self.execution.engine.stop()
+            try:
+                self.execution.sweep()
+            except Exception:
+                _log.warning("Leftovers of unfinished snapshots stay behind", exc_info=True)
             self._ended.set()
             self._refuse_requests()
             self._finish(end, error)
