@@ -24,6 +24,8 @@ CUSTOMERS = 1000
 ROWS_PER_BATCH = 50_000
 RUN_BEFORE_CRASH_S = 8.0
 RUN_AFTER_RECOVERY_S = 6.0
+EPOCHS = 4
+"""Epochs with data to see before the crash, and after it: on a slow machine the seconds alone prove nothing."""
 
 
 def main() -> int:
@@ -41,7 +43,11 @@ def _run(folder: Path) -> int:
     spark = _session()
     client = _start_job(spark, folder)
     show = _Display(client)
-    show.watch_until(lambda facts: facts["checkpoints"] >= 3 and show.seconds > RUN_BEFORE_CRASH_S)
+    show.watch_until(
+        lambda facts: (
+            facts["epoch"] >= EPOCHS and facts["checkpoints"] >= 3 and show.seconds > RUN_BEFORE_CRASH_S
+        )
+    )
 
     victim = client.get_progress()["slot_pids"][1]
     say(f"\n*** kill -9 {victim}: slot 1 dies with its state, in the middle of an epoch ***\n")
@@ -49,9 +55,13 @@ def _run(folder: Path) -> int:
     show.watch_until(lambda facts: facts["attempt"] == 1 and facts["restored_from"] is not None)
     facts = client.get_progress()
     say(f"*** recovered: state and source position are those of checkpoint {facts['restored_from']} ***\n")
-    resumed = show.seconds
+    resumed, epoch = show.seconds, facts["epoch"]
     show.watch_until(
-        lambda facts: facts["checkpoints_of_attempt"] >= 2 and show.seconds > resumed + RUN_AFTER_RECOVERY_S
+        lambda facts: (
+            facts["epoch"] >= epoch + EPOCHS
+            and facts["checkpoints_of_attempt"] >= 2
+            and show.seconds > resumed + RUN_AFTER_RECOVERY_S
+        )
     )
 
     say("\nStopping with a savepoint ...")
@@ -142,7 +152,7 @@ class _Display:
         """Since the job was submitted."""
         return time.monotonic() - self._started
 
-    def watch_until(self, enough: Any, deadline_s: float = 90.0) -> None:
+    def watch_until(self, enough: Any, deadline_s: float = 180.0) -> None:
         """Show progress until `enough(facts)`; gives up after a deadline."""
         limit = time.monotonic() + deadline_s
         while True:
