@@ -1,0 +1,84 @@
+"""A program to be killed: counts numbers into files, `python killed_driver.py DIRECTORY BACKEND [CHECKPOINT]`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from tidemark import (
+    BucketAssigner,
+    CheckpointedFunction,
+    CheckpointListener,
+    Configuration,
+    EmbeddedRocksDBStateBackend,
+    Encoder,
+    ExternalizedCheckpointRetention,
+    FileSink,
+    HashMapStateBackend,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    SourceFunction,
+    StreamExecutionEnvironment,
+    Types,
+    ValueStateDescriptor,
+)
+
+TOTAL = 1500
+
+
+class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
+    def initialize_state(self, context):
+        store = context.get_operator_state_store()
+        self.state = store.get_list_state(ListStateDescriptor("offset", Types.LONG()))
+        self.offset = next(iter(self.state.get()), 0)
+        self.told = threading.Event()
+
+    def snapshot_state(self, context):
+        self.state.update([self.offset])
+
+    def notify_checkpoint_complete(self, checkpoint_id):
+        print("complete", checkpoint_id, flush=True)
+        self.told.set()
+
+    def run(self, ctx):
+        while self.offset < TOTAL:
+            with ctx.get_checkpoint_lock():
+                ctx.collect(self.offset)
+                self.offset += 1
+            if self.offset % 60 == 0:
+                self.told.wait()
+                self.told.clear()
+
+
+class Count(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value, ctx):
+        self.count.update((self.count.value() or 0) + 1)
+        yield f"{ctx.get_current_key()} {self.count.value()}"
+
+
+def main(directory, backend, checkpoint=None):
+    settings = {"execution.target": "local", "state.checkpoints.dir": f"{directory}/checkpoints"}
+    if checkpoint is not None:
+        settings["execution.savepoint.path"] = checkpoint
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
+    env.set_parallelism(2)
+    env.set_state_backend(
+        EmbeddedRocksDBStateBackend(True) if backend == "rocksdb" else HashMapStateBackend()
+    )
+    env.enable_checkpointing(10)
+    retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
+    numbers = env.add_source(Numbers(), type_info=Types.LONG()).uid("numbers")
+    counted = numbers.key_by(lambda n: n % 50, Types.LONG()).process(Count(), Types.STRING()).uid("count")
+    sink = FileSink.for_row_format(f"{directory}/out", Encoder.simple_string_encoder())
+    sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
+    counted.sink_to(sink.build()).uid("files")
+    env.execute()
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
