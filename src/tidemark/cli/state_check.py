@@ -31,6 +31,7 @@ from tidemark.state.namespace import NamespaceKind
 from tidemark.state.primitives import State
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
+from tidemark.state.serializers.resolution import resolve_compatibility
 from tidemark.state.snapshot import OperatorStatePart, StateMeta
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class _OperatorCheck:
             stored = self._parts.get(part.name)
             if stored is None:
                 yield self._verdict(part.name, part.mode.value, Verdict.NEW)
-            elif (stored.serializer, stored.map_key_serializer) == (part.serializer, part.map_key_serializer):
+            elif _read_as_is(stored.serializer, part.serializer):
                 yield self._verdict(part.name, part.mode.value, Verdict.UNCHANGED)
             else:
                 reason = _change(stored.serializer, part.serializer)
@@ -242,7 +243,8 @@ class _RecordingBackend(HeapKeyedStateBackend):
             resolution = resolve_restored(
                 stored, spec_of(descriptor, self.parameters.key_serializer, namespace)
             )
-        except StateMigrationException as exc:
+        except (StateMigrationException, ValueError) as exc:
+            # ValueError: a composite serializer nests another number of serializers than the stored one.
             return Verdict.INCOMPATIBLE, str(exc)
         if resolution.convert is not None:
             return Verdict.MIGRATED, f"by the declared migration from {_type_of(stored.value)}"
@@ -277,6 +279,17 @@ def _type_of(snapshot: bytes) -> str:
         return repr(load_serializer_snapshot(snapshot).restore_serializer())
     except Exception:
         return "a type that cannot be rebuilt here"
+
+
+def _read_as_is(stored: bytes, current: bytes) -> bool:
+    """Whether what is written from now on has the form of what is stored. Map keys never change theirs."""
+    if stored == current:
+        return True
+    try:
+        serializer = load_serializer_snapshot(current).restore_serializer()
+        return resolve_compatibility(stored, serializer).is_compatible_as_is()
+    except (StateMigrationException, ValueError):
+        return False
 
 
 def _change(stored: bytes, current: bytes) -> str:
