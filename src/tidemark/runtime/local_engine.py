@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
@@ -44,16 +44,33 @@ class _DirectLink:
         return answer
 
 
-class LocalEngine:
-    """Engine of the local executor. `synchronous` writes snapshots before `cut` returns (for scripts)."""
+class SnapshotPool(Protocol):
+    """Where snapshots are written beside the stream."""
 
-    def __init__(self, clock: Clock, storage: Storage, *, synchronous: bool = False) -> None:
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """Call `fn(*args)` now or later."""
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Finish what was submitted."""
+
+
+class LocalEngine:
+    """Engine of the local executor."""
+
+    def __init__(self, clock: Clock, storage: Storage, pool: SnapshotPool | None = None) -> None:
+        """Create an engine without slots.
+
+        Args:
+            clock: Time of all operators.
+            storage: Where slots write snapshots.
+            pool: What writes them; two threads otherwise.
+        """
         self._clock = clock
         self._storage = storage
         self._scratch = tempfile.TemporaryDirectory(prefix="tidemark-local-")
         self._hosts: list[SlotHost] = []
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()
-        self._pool = None if synchronous else ThreadPoolExecutor(2, thread_name_prefix="snapshot")
+        self._pool: SnapshotPool = pool or ThreadPoolExecutor(2, thread_name_prefix="snapshot")
         self._plan: JobPlan | None = None
         self._interrupted = threading.Event()
         self.on_event: Callable[[], None] = lambda: None
@@ -129,7 +146,7 @@ class LocalEngine:
         if any(isinstance(outcome, BaseException) for _slot, outcome in outcomes):
             return outcomes
         for slot, host in enumerate(self._hosts):
-            if self._pool is None or request.synchronous:
+            if request.synchronous:
                 self._write(slot, host, request)
             else:
                 self._pool.submit(self._write, slot, host, request)
@@ -185,7 +202,6 @@ class LocalEngine:
         """Close every host and remove the scratch directory."""
         for host in self._hosts:
             host.close()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
+        self._pool.shutdown(wait=True)
         self._hosts = []
         self._scratch.cleanup()

@@ -7,6 +7,7 @@ from tidemark.testing.harness import BroadcastHarness, OneInputHarness, TwoInput
 from tidemark.testing.scripts import (
     ADVANCE,
     AT,
+    BARRIER,
     CHECKPOINT,
     CRASH,
     CRASH_AT,
@@ -21,6 +22,7 @@ from tidemark.testing.snapshot import OperatorSnapshot
 __all__ = [
     "ADVANCE",
     "AT",
+    "BARRIER",
     "CHECKPOINT",
     "CRASH",
     "CRASH_AT",

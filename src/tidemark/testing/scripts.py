@@ -33,6 +33,7 @@ from tidemark.slot.vertex import Vertex
 __all__ = [
     "ADVANCE",
     "AT",
+    "BARRIER",
     "CHECKPOINT",
     "CRASH",
     "CRASH_AT",
@@ -56,6 +57,8 @@ class _Mark:
 
 CHECKPOINT = _Mark("CHECKPOINT")
 """Take a checkpoint; it is complete before the next event."""
+BARRIER = _Mark("BARRIER")
+"""Begin a checkpoint; it is written, and completes, after the next event."""
 SAVEPOINT = _Mark("SAVEPOINT")
 """Take a savepoint; the job goes on."""
 CRASH = _Mark("CRASH")
@@ -109,6 +112,27 @@ class CRASH_AT:
 
 class ScriptedCrash(Exception):
     """What a scripted crash raises inside the job."""
+
+
+class _LaterPool:
+    """Writes snapshots when the script says so, whatever has happened to the state since."""
+
+    def __init__(self) -> None:
+        self._calls: list[Callable[[], Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> None:
+        """Remember the call."""
+        self._calls.append(lambda: fn(*args))
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Forget what was never written, as a crash does."""
+        self._calls.clear()
+
+    def run(self) -> None:
+        """Carry out what was submitted."""
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call()
 
 
 @dataclass(slots=True)
@@ -186,6 +210,7 @@ class _Script:
         self._storage = MemoryStorage()
         self._buffer = CollectBuffer()
         self._job_id = new_job_id()
+        self._pool = _LaterPool()
         data = [event for event in events if not _is_control(event)]
         self._tape = _Tape(data)
         self._armed: list[str] = []
@@ -213,7 +238,7 @@ class _Script:
         result = self._build(stream)
         result._sink("result", SinkSpec("collect", "exactly-once", {"buffer": self._buffer})).uid("result")
         graph, settings, _caches = environment._prepared("script")
-        engine = LocalEngine(self._clock, self._storage, synchronous=True)
+        engine = LocalEngine(self._clock, self._storage, self._pool)
         plan = StoragePlan(self._storage, self._storage, "/script", StorageChoice())
         return JobExecution(
             graph, settings, self._job_id, engine, self._parts, self._clock, plan, backend_choice(settings)
@@ -266,21 +291,38 @@ class _Script:
             behind = any(isinstance(s, _ScriptedSource) and s.behind for s in job.sources.values())
             quiet = 0 if work is not None or behind else quiet + 1
 
-    def _snapshot(self) -> None:
+    def _begin(self) -> None:
         self._job.request_checkpoint()
         self._job.barrier()
+
+    def _complete(self) -> None:
+        """Write the checkpoint under way, if there is one."""
+        self._pool.run()
         self._job.tick()
+
+    def _snapshot(self) -> None:
+        self._begin()
+        self._complete()
 
     def _savepoint(self) -> str:
         future = self._job.request_savepoint("/savepoints")
         self._job.barrier()
-        self._job.tick()
+        self._complete()
         return future.result(0)
 
     def play(self, event: Any) -> None:
-        """Carry one event out."""
+        """Carry one event out, and complete a checkpoint that began before it."""
+        if event is BARRIER or event is CHECKPOINT or event is SAVEPOINT or isinstance(event, RESCALE):
+            self._guarded(self._complete)
+        self._carry_out(event)
+        if event is not BARRIER:
+            self._guarded(self._complete)
+
+    def _carry_out(self, event: Any) -> None:
         if event is CHECKPOINT:
             self._guarded(self._snapshot)
+        elif event is BARRIER:
+            self._guarded(self._begin)
         elif event is SAVEPOINT:
             self._guarded(self._savepoint)
         elif event is CRASH:
@@ -310,6 +352,7 @@ class _Script:
     def finish(self) -> list[Any]:
         """Cover everything by a last checkpoint, commit it, and return what came out."""
         self._armed.clear()
+        self._complete()
         self._snapshot()
         self._job.end(JobEnd.FINISHED)
         self._job.engine.stop()
@@ -333,8 +376,8 @@ def run_script(
 
     Args:
         build: Gets the scripted stream and returns the result stream.
-        events: Elements (plain, or `AT(timestamp, value)`), `WATERMARK(t)`, `CHECKPOINT`, `SAVEPOINT`,
-            `CRASH`, `CRASH_AT(point)`, `ADVANCE(ms)`, `RESCALE(p)`, `END`.
+        events: Elements (plain, or `AT(timestamp, value)`), `WATERMARK(t)`, `CHECKPOINT`, `BARRIER`,
+            `SAVEPOINT`, `CRASH`, `CRASH_AT(point)`, `ADVANCE(ms)`, `RESCALE(p)`, `END`.
         parallelism: Of the job at its start.
         configuration: Laid over the configuration file.
         state_backend: As `env.set_state_backend`.

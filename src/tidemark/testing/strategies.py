@@ -16,6 +16,7 @@ from tidemark.testing.crash_job import PARTS
 from tidemark.testing.scripts import (
     ADVANCE,
     AT,
+    BARRIER,
     CHECKPOINT,
     CRASH,
     CRASH_AT,
@@ -84,7 +85,8 @@ class _Generator:
             self._data: 10,
             self._rule: 2 if "ledger" in parts else 0,
             self._watermark: 3,
-            self._checkpoint: 3,
+            self._checkpoint: 2,
+            self._barrier: 2,
             self._advance: 1,
             self._savepoint: 0.5,
             self._rescale: 0.7,
@@ -113,6 +115,11 @@ class _Generator:
     def _checkpoint(self, _keys: str) -> None:
         self._events.append(CHECKPOINT)
         self._endangered = max(0, self._endangered - 1)
+
+    def _barrier(self, keys: str) -> None:
+        self._events.append(BARRIER)
+        self._endangered = max(0, self._endangered - 1)
+        self._data(keys)
 
     def _advance(self, _keys: str) -> None:
         self._events += [CHECKPOINT] * (self._endangered + 1)
