@@ -30,11 +30,33 @@ class Epoch:
         return self.ended - self.started
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The start of an attempt: slots launched or reset, state restored, sources rewound."""
+
+    job_id: str
+    started: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.started
+
+
 @dataclass(slots=True)
 class EpochLog:
-    """The epochs of all jobs of this process, in the order in which they ended."""
+    """The epochs and attempts of all jobs of this process, in the order in which they ended."""
 
     epochs: list[Epoch] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    pauses: list[tuple[str, float]] = field(default_factory=list)
+    """Job and seconds of each barrier at which a checkpoint began: no epoch runs meanwhile."""
+
+    def pauses_of(self, job_id: str) -> list[float]:
+        return [seconds for job, seconds in self.pauses if job == job_id]
+
+    def attempts_of(self, job_id: str) -> list[Attempt]:
+        return [attempt for attempt in self.attempts if attempt.job_id == job_id]
 
     def of(self, job_id: str) -> list[Epoch]:
         return [epoch for epoch in self.epochs if epoch.job_id == job_id]
@@ -52,11 +74,12 @@ class EpochLog:
 
 @contextmanager
 def epoch_log() -> Iterator[EpochLog]:
-    """Record every epoch that runs inside the block."""
+    """Record every epoch, every start of an attempt and every barrier inside the block."""
     from tidemark.runtime.execution import JobExecution
 
     log = EpochLog()
-    original = JobExecution.run_epoch
+    original, original_start = JobExecution.run_epoch, JobExecution.start_attempt
+    original_barrier = JobExecution.barrier
 
     def timed(execution: JobExecution, work: Any) -> None:
         before = execution.progress.records
@@ -65,11 +88,27 @@ def epoch_log() -> Iterator[EpochLog]:
         ended = time.perf_counter()
         log.epochs.append(Epoch(execution.job_id, execution.progress.records - before, started, ended))
 
+    def timed_start(execution: JobExecution) -> None:
+        started = time.perf_counter()
+        original_start(execution)
+        log.attempts.append(Attempt(execution.job_id, started, time.perf_counter()))
+
+    def timed_barrier(execution: JobExecution) -> None:
+        before = execution.coordinator.statistics.triggered
+        started = time.perf_counter()
+        original_barrier(execution)
+        if execution.coordinator.statistics.triggered > before:
+            log.pauses.append((execution.job_id, time.perf_counter() - started))
+
+    JobExecution.barrier = timed_barrier  # type: ignore[method-assign]
     JobExecution.run_epoch = timed  # type: ignore[method-assign]
+    JobExecution.start_attempt = timed_start  # type: ignore[method-assign]
     try:
         yield log
     finally:
+        JobExecution.barrier = original_barrier  # type: ignore[method-assign]
         JobExecution.run_epoch = original  # type: ignore[method-assign]
+        JobExecution.start_attempt = original_start  # type: ignore[method-assign]
 
 
 def median(values: Iterable[float]) -> float:
