@@ -1,38 +1,32 @@
 """`spark.read.format("tidemark")`: one state of a snapshot as a DataFrame with typed columns.
 
-Options: `path`, `uid`, `state` (timers: `_timers/event`, `_timers/processing`), and optionally `key_groups`
-("0-15,20") and `partitions`. A partition is a key-group range; a task reads only the row groups of its
-range. Filters on `key` or `key_group` prune ranges where Spark pushes filters to Python sources
-(`spark.sql.python.filterPushdown.enabled`). No user code runs, unless a type needs its class.
+Options: `path`, `uid`, `state` (timers: `_timers/event`, `_timers/processing`), and optionally `key`
+(only that key, read from its key group alone), `key_groups` ("0-15,20") and `partitions`. A partition is a
+key-group range; a task reads only the row groups of its range. No user code runs, unless a type needs its
+class.
+
+Filters of a query are not pushed down: Spark 4.3 keeps what one query pushed for every other query of the
+same `load()`, which would then miss rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from tidemark.errors import ConfigError, TidemarkError
+from tidemark.errors import ConfigError
 from tidemark.processor.columns import conform_batch, shown_schema
 from tidemark.processor.opened import OpenSnapshot, Share, parse_ranges
 from tidemark.processor.operator_rows import operator_batch, operator_schema
+from tidemark.processor.rewrite import parse_key
 from tidemark.processor.spark import FORMAT, exact_schema, spark_type
 from tidemark.processor.tables import canonical_schema, canonical_tables, serializers_of
 from tidemark.state.key_groups import assign_to_key_group
+from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.snapshot import StateMeta
 
 if TYPE_CHECKING:
@@ -58,6 +52,7 @@ class _Request:
     path: str
     uid: str
     state: str
+    key: str | None
     key_groups: str | None
     partitions: int
 
@@ -72,7 +67,14 @@ class _Request:
         count = options.get("partitions") or "0"
         if not count.isdigit():
             raise ConfigError(f"Option partitions must be a number, not '{count}'.")
-        return cls(options["path"], options["uid"], options["state"], options.get("key_groups"), int(count))
+        return cls(
+            options["path"],
+            options["uid"],
+            options["state"],
+            options.get("key"),
+            options.get("key_groups"),
+            int(count),
+        )
 
 
 class SnapshotSource(DataSource):  # type: ignore[misc]
@@ -116,19 +118,6 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, request: _Request, schema: StructType) -> None:
         self._request = request
         self._schema = schema
-        self._groups: set[int] | None = None
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Remember which key groups can match; Spark evaluates every filter again."""
-        snapshot = OpenSnapshot.open(self._request.path)
-        if not snapshot.parts(self._request.uid, self._request.state):
-            meta = snapshot.meta(self._request.uid, self._request.state)
-            groups = snapshot.operator(self._request.uid).max_parallelism
-            for item in filters:
-                chosen = _matching_groups(item, meta, groups)
-                if chosen is not None:
-                    self._groups = chosen if self._groups is None else self._groups & chosen
-        return filters
 
     def partitions(self) -> list[InputPartition]:
         """One per key-group range that can hold rows."""
@@ -141,19 +130,18 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         ranges = None
         if request.key_groups:
             ranges = parse_ranges(request.key_groups, operator.max_parallelism)
-        if self._groups is not None:
-            ranges = _within(self._groups, ranges)
+        if request.key is not None:
+            group = assign_to_key_group(_key_bytes(request.key, meta), operator.max_parallelism)
+            ranges = [(group, group)]
         shares = snapshot.shares(operator, request.partitions or operator.parallelism, ranges)
         shares = [share.only(meta.kind, meta.name) for share in shares]
         filled = [s for s in shares if s.restore.natives or any(t.rows for t in s.restore.tables)]
-        # Spark takes no partition at all for one without a value, which would mean an operator state.
-        return [_Range(share) for share in filled or shares[:1]] or [InputPartition("nothing")]
+        # Spark makes one partition without a value if there is none, and that would mean an operator state.
+        return [_Range(share) for share in filled or shares[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
         exact = exact_schema(self._schema)
-        if not isinstance(partition, _Range):
-            return
         share = partition.value
         request = self._request
         if share is None:
@@ -161,53 +149,18 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
             yield conform_batch(operator_batch(snapshot.parts(request.uid, request.state)), exact)
             return
         with canonical_tables(share, wanted=lambda meta: meta.name == request.state) as tables:
-            for _meta, batches in tables:
+            for meta, batches in tables:
                 for batch in batches:
+                    if request.key is not None:
+                        batch = _only_key(batch, _key_bytes(request.key, meta), serializers_of(meta).key)
                     yield conform_batch(batch, exact)
 
 
-def _matching_groups(item: Filter, meta: StateMeta, max_parallelism: int) -> set[int] | None:
-    """Key groups in which a filter can be true; None if it says nothing about key groups."""
-    attribute = getattr(item, "attribute", None)
-    if attribute == ("key_group",):
-        return _compared(item, max_parallelism)
-    if attribute != ("key",) or not isinstance(item, (EqualTo, In)):
-        return None
-    values = item.value if isinstance(item, In) else (item.value,)
-    try:
-        to_bytes = serializers_of(meta).key.key_bytes
-        return {assign_to_key_group(to_bytes(value), max_parallelism) for value in values}
-    except (TidemarkError, TypeError, ValueError):
-        # A key Spark shows in another form than our serializer takes: then there is nothing to prune by.
-        return None
+def _key_bytes(text: str, meta: StateMeta) -> bytes:
+    key = serializers_of(meta).key
+    return key.key_bytes(parse_key(text, key))
 
 
-def _compared(item: Filter, max_parallelism: int) -> set[int] | None:
-    groups = range(max_parallelism)
-    value: Any = getattr(item, "value", None)
-    if isinstance(item, EqualTo):
-        return {group for group in groups if group == value}
-    if isinstance(item, In):
-        return set(groups) & set(value)
-    if isinstance(item, GreaterThan):
-        return {group for group in groups if group > value}
-    if isinstance(item, GreaterThanOrEqual):
-        return {group for group in groups if group >= value}
-    if isinstance(item, LessThan):
-        return {group for group in groups if group < value}
-    if isinstance(item, LessThanOrEqual):
-        return {group for group in groups if group <= value}
-    return None
-
-
-def _within(groups: set[int], ranges: list[tuple[int, int]] | None) -> list[tuple[int, int]]:
-    """The chosen key groups, as ranges, inside the ranges asked for."""
-    found: list[tuple[int, int]] = []
-    for group in sorted(groups):
-        if ranges is not None and not any(first <= group <= last for first, last in ranges):
-            continue
-        if found and found[-1][1] == group - 1:
-            found[-1] = (found[-1][0], group)
-        else:
-            found.append((group, group))
-    return found
+def _only_key(batch: pa.RecordBatch, wanted: bytes, key: TypeSerializer[Any]) -> pa.RecordBatch:
+    found = [key.key_bytes(value) == wanted for value in key.from_arrow(batch.column("key"))]
+    return batch.filter(pa.array(found, pa.bool_()))

@@ -99,7 +99,8 @@ class SavepointReader:
         value = _reader(name, part.serializer, kinds[1])
         pairs = [(key.from_bytes(k), value.from_bytes(v)) for k, v in zip(keys, values, strict=True)]
         pair_type = None if None in kinds else Types.TUPLE(list(kinds))
-        return StateStream.of_list(self._environment, pairs, pair_type, f"State {uid}/{name}")
+        shown = Types.TUPLE([Types.SERIALIZED(key), Types.SERIALIZED(value)])
+        return StateStream.of_list(self._environment, pairs, pair_type, f"State {uid}/{name}", shown)
 
     def read_keyed_state(
         self, uid: str, function: KeyedStateReaderFunction, key_type: Any = None, output_type: Any = None
@@ -148,7 +149,8 @@ class SavepointReader:
         declared = optional_type(type_info)
         serializer = _reader(name, parts[0][1].serializer, declared)
         elements = [serializer.from_bytes(data) for _, part in parts for data in part.elements]
-        return StateStream.of_list(self._environment, elements, declared, f"State {uid}/{name}")
+        shown = Types.SERIALIZED(serializer)
+        return StateStream.of_list(self._environment, elements, declared, f"State {uid}/{name}", shown)
 
     def _read_ranges(
         self, uid: str, function: Any, key_type: Any, output_type: Any, windows: WindowContents | None

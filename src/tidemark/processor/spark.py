@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from tidemark.api.environment import StreamExecutionEnvironment
 
-__all__ = ["FORMAT", "arrow_frame", "exact_schema", "map_in_arrow", "on_spark", "session_of", "spark_type"]
+__all__ = [
+    "FORMAT",
+    "BatchFunction",
+    "arrow_frame",
+    "exact_schema",
+    "map_in_arrow",
+    "on_spark",
+    "session_of",
+    "spark_type",
+]
 
 FORMAT = "tidemark"
 """Name of the data source."""

@@ -6,6 +6,7 @@ Only the handles of what was written come back to the driver.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tidemark import errors
 from tidemark.checkpoint.metadata import SubtaskState
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+from tidemark.errors import ExecutionError, TidemarkError
 from tidemark.processor.bootstrap import BootstrapKind, BootstrapWork
 from tidemark.processor.columns import conform_batch
-from tidemark.processor.spark import map_in_arrow
+from tidemark.processor.spark import BatchFunction, map_in_arrow
 from tidemark.processor.streams import Elements, elements_of
+from tidemark.slot.failure import FailureInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,10 +38,13 @@ __all__ = [
     "collect_handles",
     "handle_row",
     "moved",
+    "reporting",
 ]
 
 PART = "__tidemark_part"
 SEQUENCE = "__tidemark_sequence"
+_FAILED = -1
+_RAISED = re.compile(r"(?!org\.|java\.|py4j\.|pyspark\.)[\w.]+(Error|Exception): ")
 HANDLES = pa.schema([("part", pa.int32()), ("state", pa.binary())])
 
 
@@ -44,13 +52,20 @@ def bootstrap_local(work: BootstrapWork, values: list[Any]) -> list[SubtaskState
     """Run the work in this process."""
     storage = FileSystemStorage()
     if work.kind is not BootstrapKind.KEYED:
-        return [work.run(0, [values], storage)]
+        return [_run_here(work, 0, values, storage)]
     router = work.router()
     targets = router.subtasks(router.tokens(values))
     shares: list[list[Any]] = [[] for _ in work.ranges]
     for value, target in zip(values, [0] * len(values) if targets is None else targets.tolist(), strict=True):
         shares[target].append(value)
-    return [work.run(index, [share], storage) for index, share in enumerate(shares)]
+    return [_run_here(work, index, share, storage) for index, share in enumerate(shares)]
+
+
+def _run_here(work: BootstrapWork, index: int, values: list[Any], storage: Storage) -> SubtaskState:
+    try:
+        return work.run(index, [values], storage)
+    except Exception as exc:
+        raise failure_of(FailureInfo.of(exc, work.uid, work.uid)) from exc
 
 
 def bootstrap_on_spark(work: BootstrapWork, data: Elements, parallelism: int) -> list[SubtaskState]:
@@ -68,7 +83,7 @@ def bootstrap_on_spark(work: BootstrapWork, data: Elements, parallelism: int) ->
         state = work.run(index, (elements_of(batch, kind) for batch in batches), FileSystemStorage())
         yield handle_row(index, state)
 
-    found = [state for _, state in collect_handles(map_in_arrow(frame, run, HANDLES))]
+    found = [state for _, state in collect_handles(map_in_arrow(frame, reporting(run, work.uid), HANDLES))]
     return found or [work.run(0, [], FileSystemStorage())]
 
 
@@ -86,7 +101,8 @@ def _bootstrap_keyed(work: BootstrapWork, data: Elements) -> list[SubtaskState]:
             elements = (elements_of(piece.select(names), kind) for piece in pieces)
             yield handle_row(part, work.run(part, elements, FileSystemStorage()))
 
-    frame = map_in_arrow(moved(data.frame, parts, len(work.ranges)), run, HANDLES)
+    rows = moved(data.frame, parts, len(work.ranges))
+    frame = map_in_arrow(rows, reporting(run, work.uid), HANDLES)
     states = dict(collect_handles(frame))
     return [states.get(i) or SubtaskState(i, groups) for i, groups in enumerate(work.ranges)]
 
@@ -152,9 +168,50 @@ def handle_row(part: int, state: Any) -> pa.RecordBatch:
     )
 
 
+def reporting(run: BatchFunction, uid: str) -> BatchFunction:
+    """A task function whose failures come back as rows, so that the driver can raise what was raised."""
+
+    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from run(batches)
+        except Exception as exc:
+            yield handle_row(_FAILED, FailureInfo.of(exc, uid, uid))
+            # Spark wants its input consumed; a task that leaves it makes the worker useless for the next one.
+            for _ in batches:
+                pass
+
+    return step
+
+
 def collect_handles(frame: DataFrame) -> list[tuple[int, Any]]:
-    """What the tasks wrote, by part."""
-    table = frame.toArrow()
+    """What the tasks wrote, by part.
+
+    Raises:
+        TidemarkError: What a task raised, or an `ExecutionError` that quotes it.
+    """
+    try:
+        table = frame.toArrow()
+    except Exception as exc:
+        raise _spark_failure(exc) from exc
     parts = table.column("part").to_pylist()
     states = [pickle.loads(data) for data in table.column("state").to_pylist()]
+    for part, state in zip(parts, states, strict=True):
+        if part == _FAILED:
+            raise failure_of(state)
     return sorted(zip(parts, states, strict=True), key=lambda item: item[0])
+
+
+def failure_of(info: FailureInfo) -> BaseException:
+    """Our own errors as they are; what user code raised inside an `ExecutionError`."""
+    cause = info.exception()
+    return cause if isinstance(cause, TidemarkError) else info.error()
+
+
+def _spark_failure(exc: Exception) -> TidemarkError:
+    """The error behind a Spark job that failed in a Python task: the last exception its text names."""
+    told = [line.strip() for line in str(exc).splitlines() if _RAISED.match(line.strip())]
+    name, _, message = (told[-1] if told else f"{type(exc).__name__}: {exc}").partition(": ")
+    ours = getattr(errors, name.removeprefix("tidemark.errors."), None)
+    if name.startswith("tidemark.errors.") and isinstance(ours, type) and issubclass(ours, TidemarkError):
+        return ours(message)
+    return ExecutionError(f"A Spark task of the state processor failed: {name}: {message[:500]}")

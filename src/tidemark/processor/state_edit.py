@@ -22,7 +22,7 @@ from tidemark.clock import SystemClock
 from tidemark.errors import ConfigError, SerializationError
 from tidemark.processor.columns import conform, key_group_column
 from tidemark.processor.spark import map_in_arrow
-from tidemark.processor.spark_bootstrap import HANDLES, by_part, collect_handles, handle_row, moved
+from tidemark.processor.spark_bootstrap import HANDLES, by_part, collect_handles, handle_row, moved, reporting
 from tidemark.processor.tables import serializers_of
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
 from tidemark.state.descriptors import StateKind
@@ -75,8 +75,11 @@ class EditedState:
         return key_group_column(column, key, self.max_parallelism)
 
     def parts(self, batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
-        """The file every row belongs to."""
-        groups = self.groups(batch.column("key"), self.serializers().key)
+        """The file every row belongs to; rows without a key go anywhere, `write` refuses them."""
+        key = self.serializers().key
+        if batch.column("key").null_count and not _takes_none(key):
+            return np.zeros(batch.num_rows, np.int32)
+        groups = self.groups(batch.column("key"), key)
         starts = np.array([first for first, _ in self.ranges])
         return (np.searchsorted(starts, groups, side="right") - 1).astype(np.int32)
 
@@ -157,7 +160,7 @@ def write_frame(edited: EditedState, frame: DataFrame) -> list[tuple[int, TableH
             yield handle_row(part, edited.write(part, (piece.select(names) for piece in pieces)))
 
     rows = moved(frame.select(*[f"`{name}`" for name in names]), edited.parts, len(edited.ranges))
-    return collect_handles(map_in_arrow(rows, write, HANDLES))
+    return collect_handles(map_in_arrow(rows, reporting(write, edited.uid), HANDLES))
 
 
 def _takes_none(serializer: TypeSerializer[Any]) -> bool:

@@ -84,11 +84,12 @@ class StateStream(DataStream):
         elements: list[Any],
         type_info: TypeInformation | None,
         name: str,
+        shown: TypeInformation | None = None,
     ) -> StateStream:
-        """The stream of elements that are in the driver."""
+        """The stream of elements that are in the driver; `shown` gives the columns of an untyped stream."""
         spec = SourceSpec("collection", True, {"elements": elements})
         stream = stream_from_source(environment, spec, name, type_info, 1)
-        declared = type_info or _PICKLED
+        declared = type_info or shown or _PICKLED
 
         def frame() -> DataFrame:
             table = pa.Table.from_batches([elements_batch(elements, declared)])
