@@ -39,9 +39,12 @@ def run_until(directory, backend, checkpoint, completions):
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
 def test_a_killed_driver_costs_neither_an_element_nor_a_line(tmp_path, backend):
     rng = random.Random(backend)
+    assert not run_until(tmp_path, backend, None, 1)
+    finished = False
     for _ in range(3):
-        assert not run_until(tmp_path, backend, newest_checkpoint(tmp_path), rng.randint(1, 12))
-    assert run_until(tmp_path, backend, newest_checkpoint(tmp_path), -1)
+        # On a slow machine the rest of the stream may fit between few checkpoints.
+        finished = finished or run_until(tmp_path, backend, newest_checkpoint(tmp_path), rng.randint(1, 12))
+    assert finished or run_until(tmp_path, backend, newest_checkpoint(tmp_path), -1)
     visible = [path for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")]
     lines = sorted(line for path in visible for line in path.read_text().splitlines())
     assert lines == sorted(f"{key} {count}" for key in range(50) for count in range(1, TOTAL // 50 + 1))

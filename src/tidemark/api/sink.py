@@ -65,8 +65,9 @@ class SinkMethods:
     def foreach_batch(self, function: Callable[[Any, int], None]) -> DataStreamSink:
         """Hand the elements of each epoch to `function(dataframe, epoch_id)` in the driver.
 
-        After a failure epochs are repeated (at least once), with the same content per epoch only if the
-        sources replay it so; write idempotently by `epoch_id`.
+        After a failure the epochs behind the last checkpoint are repeated under their old ids, perhaps cut
+        differently: at least once. A writer that *replaces* what it wrote for an `epoch_id`, and for later
+        ones, ends up with every element once; one that skips ids it has seen loses elements.
 
         Raises:
             TypeError: `function` cannot be called.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tidemark.api.graph import NodeKind, SinkSpec, SourceSpec
+from tidemark.api.graph import NodeKind
 from tidemark.backends.heap.backend import HeapKeyedStateBackend
 from tidemark.backends.registration import resolve_restored, spec_of
 from tidemark.checkpoint.metadata.model import OperatorState
@@ -20,10 +20,8 @@ from tidemark.clock import SystemClock
 from tidemark.errors import StateMigrationException, TidemarkError
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import Operator, OperatorEnvironment, RestoredState, SubtaskInfo
-from tidemark.operators.factory import create_operator
 from tidemark.operators.function_operator import FunctionOperator
-from tidemark.operators.sink import SinkOperator
-from tidemark.operators.source import SourceOperator
+from tidemark.slot.building import operator_of
 from tidemark.slot.vertex import Vertex, dump_functions, load_functions
 from tidemark.state.backend import BackendParameters
 from tidemark.state.descriptors import StateDescriptor, StateKind
@@ -127,7 +125,7 @@ class _OperatorCheck:
         while True:
             (vertex,) = load_functions(code)
             backends: list[_RecordingBackend] = []
-            operator = _build(vertex)
+            operator = operator_of(vertex)
             try:
                 self._start(operator, backends)
                 return self._verdicts(operator, backends)
@@ -251,19 +249,6 @@ class _RecordingBackend(HeapKeyedStateBackend):
         if resolution.rewrite:
             return Verdict.MIGRATED, f"{_type_of(stored.value)} becomes {resolution.spec.value!r}"
         return Verdict.UNCHANGED, ""
-
-
-def _build(vertex: Vertex) -> Operator:
-    spec = vertex.spec
-    if isinstance(spec, SourceSpec):
-        return SourceOperator(spec.options["function"])
-    if isinstance(spec, SinkSpec):
-        return SinkOperator(spec.options["function"])
-    types: dict[int, Any] = {}
-    for edge, kind in zip(vertex.inputs, vertex.input_types, strict=True):
-        types.setdefault(edge.input_index, kind)
-    key_type = vertex.key_type() if vertex.keyed else None
-    return create_operator(spec, key_type, [types[index] for index in sorted(types)] or [None])
 
 
 def _close(operator: Operator) -> None:

@@ -18,7 +18,8 @@ from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK, Batch, Output,
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.state.descriptors import ListStateDescriptor
 from tidemark.state.snapshot import OperatorCut
-from tidemark.types.typeinfo import Types
+from tidemark.types.row import Row
+from tidemark.types.typeinfo import TypeInformation, Types
 
 __all__ = ["SourceOperator"]
 
@@ -119,8 +120,18 @@ class _Context(SourceContext[Any]):
 class SourceOperator(FunctionOperator):
     """Runs one `SourceFunction`."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, element_type: TypeInformation | None = None) -> None:
+        """Wrap a source function.
+
+        Args:
+            function: The user's `SourceFunction`.
+            element_type: Declared type of its elements; None means they are pickled in snapshots.
+        """
         super().__init__([function])
+        self._buffered = ListStateDescriptor(
+            "_source_buffer",
+            Types.ROW([element_type or Types.PICKLED_BYTE_ARRAY(), Types.LONG(), Types.BOOLEAN()]),
+        )
         self._function = function
         self._buffer: deque[tuple[Any, int | None]] = deque()
         self._marks = 0
@@ -137,7 +148,7 @@ class SourceOperator(FunctionOperator):
     def initialize(self, restored: RestoredState | None) -> None:
         """Take back what was buffered at the cut, then let the user restore."""
         super().initialize(restored)
-        saved = self._operator_state.get_list_state(_BUFFER)
+        saved = self._operator_state.get_list_state(self._buffered)
         for value, timestamp, is_mark in saved.get():
             self._buffer.append((_MARK if is_mark else value, timestamp))
             self._marks += is_mark
@@ -224,8 +235,8 @@ class SourceOperator(FunctionOperator):
     def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
         """Snapshot the user's state and the buffer at one point of `run`."""
         with self.lock.frozen():
-            self._operator_state.get_list_state(_BUFFER).update(
-                [(None if v is _MARK else v, stamp, v is _MARK) for v, stamp in self._buffer]
+            self._operator_state.get_list_state(self._buffered).update(
+                [Row(None if v is _MARK else v, stamp, v is _MARK) for v, stamp in self._buffer]
             )
             parallelism = self._environment.info.parallelism
             self._operator_state.get_list_state(_FINISHED).update([parallelism] if self._done else [])
@@ -280,5 +291,4 @@ class SourceOperator(FunctionOperator):
             self._room.wait_for(lambda: len(self._buffer) < CAPACITY or self._closed)
 
 
-_BUFFER = ListStateDescriptor("_source_buffer", Types.PICKLED_BYTE_ARRAY())
 _FINISHED = ListStateDescriptor("_source_finished", Types.LONG())

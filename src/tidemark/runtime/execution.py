@@ -112,6 +112,7 @@ class _Barrier:
     positions: dict[str, bytes]
     commits: dict[str, bytes]
     watermarks: dict[str, int]
+    epoch: int
 
 
 @dataclass(slots=True)
@@ -128,6 +129,9 @@ class Progress:
     first_checkpoint: int = 1
     """Id of the first checkpoint of the current attempt."""
     metrics: dict[str, Any] = field(default_factory=dict)
+    """Metrics of the user's functions in slots, as of the last statistics."""
+    task_metrics: dict[str, Any] = field(default_factory=dict)
+    """Counters of functions fused into tasks, summed over all epochs."""
 
 
 class JobExecution:
@@ -212,6 +216,9 @@ class JobExecution:
         self._timers.clear()
         self._barriers.clear()
         self._catch_up = snapshot is not None
+        if metadata is not None:
+            # Replayed epochs carry their old numbers, so that a writer can replace what it wrote for them.
+            self._epoch = int(metadata.properties.get("epoch", self._epoch))
         for vertex_id, source in self.sources.items():
             uid = self.plan.vertices[vertex_id].uid
             data = metadata.source_positions.get(uid) if metadata is not None else None
@@ -298,6 +305,7 @@ class JobExecution:
             self.progress.records += report.records_in
             if report.position is not None:
                 positions.setdefault(report.source, {})[report.partition] = report.position
+            _add_numbers(self.progress.task_metrics, report.metrics)
             for vertex, count in report.records_out.items():
                 self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
         self._timers.update(_next_timers(result))
@@ -403,17 +411,17 @@ class JobExecution:
         return self._backend.asynchronous
 
     def accumulators(self) -> dict[str, Any]:
-        """Counters of the user's functions, summed over slots, as of the last statistics."""
-        return dict(self.progress.metrics)
+        """Numeric metrics of the user's functions, summed over subtasks, as of the last statistics."""
+        merged = dict(self.progress.task_metrics)
+        _add_numbers(merged, self.progress.metrics)
+        return merged
 
     def refresh_statistics(self) -> list[dict[str, Any]]:
         """Ask every slot for its statistics and remember its metrics."""
         stats = self.engine.stats()
         merged: dict[str, Any] = {}
         for slot in stats:
-            for name, value in slot["metrics"].items():
-                if isinstance(value, (int, float)):
-                    merged[name] = merged.get(name, 0) + value
+            _add_numbers(merged, slot["metrics"])
         self.progress.metrics = merged
         return stats
 
@@ -471,7 +479,9 @@ class JobExecution:
             for key, sink in self.sinks.items()
             if (data := sink.prepare(command.checkpoint_id))
         }
-        self._barriers[command.checkpoint_id] = _Barrier(positions, commits, self.watermarks.marks())
+        self._barriers[command.checkpoint_id] = _Barrier(
+            positions, commits, self.watermarks.marks(), self._epoch
+        )
         request = CutRequest(
             command.checkpoint_id,
             command.timestamp,
@@ -500,6 +510,7 @@ class JobExecution:
             source_positions=barrier.positions,
             sink_commits=barrier.commits,
             watermarks=barrier.watermarks,
+            properties={"epoch": str(barrier.epoch)},
             operators=tuple(
                 OperatorState(
                     uid,
@@ -635,6 +646,12 @@ class JobExecution:
         for vertex_id, source in self.sources.items():
             watermark, idle = source.watermark()
             self.watermarks.source(vertex_id, watermark, idle=idle, ended=source.ended)
+
+
+def _add_numbers(total: dict[str, Any], values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            total[name] = total.get(name, 0) + value
 
 
 def _next_timers(result: EpochResult) -> dict[tuple[int, int], int | None]:

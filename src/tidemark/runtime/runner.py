@@ -29,6 +29,10 @@ _IDLE_S = 0.02
 """Longest sleep of an idle loop; sources without notification are polled this often."""
 
 
+_FINAL_TRIES = 3
+"""How often the checkpoint at the end of input is tried where failures are tolerated."""
+
+
 class _Cancelled(Exception):
     """The user cancelled the job."""
 
@@ -168,6 +172,7 @@ class JobRunner:
         while True:
             try:
                 self._attempt()
+                self.execution.refresh_statistics()
                 return JobEnd.FINISHED, None
             except _Stopped:
                 return JobEnd.FINISHED, None
@@ -285,9 +290,15 @@ class JobRunner:
             return
         execution = self.execution
         self._until(lambda: not execution.coordinator.pending())
-        execution.request_checkpoint()
-        execution.barrier()
-        self._until(lambda: not execution.coordinator.pending())
+        for _try in range(_FINAL_TRIES):
+            wanted = execution.coordinator.next_checkpoint_id
+            execution.request_checkpoint()
+            execution.barrier()
+            self._until(lambda: not execution.coordinator.pending())
+            newest = execution.coordinator.completed.latest_checkpoint()
+            if newest is not None and newest.checkpoint_id >= wanted:
+                return
+        _log.warning("The final checkpoint failed; a crash during the last commits would repeat records.")
 
     def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -370,6 +381,8 @@ class JobHandle(JobClient):
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         """Counters of the user's functions now."""
+        if self.runner.status is JobStatus.RUNNING:
+            self.runner.execution.refresh_statistics()
         return CompletableFuture.completed(self.runner.execution.accumulators())
 
     def get_progress(self) -> dict[str, Any]:

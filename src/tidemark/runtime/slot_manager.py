@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 _REGISTER_S = 60.0
 _PING_S = 5.0
+_SILENCE_S = 30.0
+"""A slot that answers no ping for this long is hung: its process answers pings whatever else it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class SlotManager:
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()
         self._closed = threading.Event()
         self.on_event: Callable[[], None] = lambda: None
+        self.on_silent: Callable[[], None] = lambda: None
+        """Called when a slot hangs: tasks that wait for it have to be interrupted."""
         threading.Thread(target=self._accept, name="slot-registry", daemon=True).start()
         threading.Thread(target=self._ping, name="slot-ping", daemon=True).start()
 
@@ -203,9 +207,18 @@ class SlotManager:
         self.on_event()
 
     def _ping(self) -> None:
+        sent: dict[int, tuple[Future[Any], float]] = {}
         while not self._closed.wait(_PING_S):
-            for index in list(self._slots):
-                self.request(index, "ping")
+            now = time.monotonic()
+            for index, slot in list(self._slots.items()):
+                last = sent.get(index)
+                if last is None or last[0].done():
+                    sent[index] = (slot.client.request("ping"), now)
+                elif now - last[1] > _SILENCE_S:
+                    _log.warning("Slot %s has not answered for %.0f s and is given up.", index, _SILENCE_S)
+                    del sent[index]
+                    slot.client.close()
+                    self.on_silent()
 
 
 def _log_tail(path: str) -> str:

@@ -54,6 +54,7 @@ class SparkEngine:
         self._prepared = False
         self._published: dict[str, tuple[int, int]] = {}
         self._query_addresses: dict[int, str] = {}
+        slots.on_silent = self.interrupt
 
     @property
     def slots(self) -> SlotManager:

@@ -11,6 +11,7 @@ from tidemark.api.job import JobClient
 from tidemark.clock import SystemClock
 from tidemark.config import Options
 from tidemark.ids import new_job_id
+from tidemark.runtime.artifacts import ship_artifacts
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution, JobParts
 from tidemark.runtime.launch import launch_slots
@@ -35,11 +36,25 @@ __all__ = ["SparkExecutor"]
 class SparkExecutor:
     """Runs jobs on Spark."""
 
+    def __init__(self) -> None:
+        self._own_session: SparkSession | None = None
+
+    def close(self) -> None:
+        """Stop the Spark session, if it was created for this executor."""
+        session, self._own_session = self._own_session, None
+        if session is not None:
+            session.stop()
+
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
         configuration = settings.configuration
-        session, _created = find_or_create_session(configuration.to_dict())
-        _ship_artifacts(session, settings)
+        wanted = configuration.to_dict()
+        if settings.artifacts.executable is not None:
+            wanted.setdefault("spark.pyspark.python", settings.artifacts.executable)
+        session, created = find_or_create_session(wanted)
+        if created:
+            self._own_session = session
+        ship_artifacts(session.sparkContext, settings.artifacts)
         job_id = new_job_id()
         token = secrets.token_bytes(32)
         host = _driver_host(session)
@@ -111,13 +126,3 @@ def _driver_host(session: SparkSession) -> str:
     if _is_local(session):
         return "127.0.0.1"
     return str(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))
-
-
-def _ship_artifacts(session: SparkSession, settings: JobSettings) -> None:
-    context = session.sparkContext
-    for path in settings.artifacts.files:
-        context.addPyFile(path)
-    for path, _target in settings.artifacts.archives:
-        context.addArchive(path)
-    for file in settings.artifacts.cached_files:
-        context.addFile(file.path)

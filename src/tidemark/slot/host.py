@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidemark.api.graph import SinkSpec, SourceSpec
 from tidemark.checkpoint.layout import SnapshotLocation
 from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata.model import SubtaskState
@@ -48,10 +47,9 @@ from tidemark.operators.base import (
     RestoredState,
     SubtaskInfo,
 )
-from tidemark.operators.factory import create_operator
 from tidemark.operators.routing import key_serializer_for
-from tidemark.operators.sink import SinkOperator
 from tidemark.operators.source import SourceOperator
+from tidemark.slot.building import operator_of
 from tidemark.slot.codec import BatchCodec, codec_for
 from tidemark.slot.deploy import Deployment, create_keyed_backend
 from tidemark.slot.failure import FailureInfo
@@ -471,7 +469,7 @@ class SlotHost:
         key = key_serializer_for(vertex.key_type()) if vertex.keyed else None
         hosted = _Hosted(
             vertex,
-            _operator_of(vertex),
+            operator_of(vertex),
             [codec_for(kind, key) for kind in vertex.input_types],
             codec_for(vertex.output_type),
             {tag: codec_for(kind) for tag, kind in vertex.side_types.items()},
@@ -558,17 +556,3 @@ def _local_copies(deployment: Deployment) -> LocalCopies | None:
     # Outside of the slot's scratch directory, so that a slot launched again on this machine finds them.
     root = Path((choice.local_directory or f"{tempfile.gettempdir()}/tidemark-local").split(",")[0])
     return LocalCopies(root / f"slot-{deployment.slot}", deployment.job_id)
-
-
-def _operator_of(vertex: Any) -> Operator:
-    spec = vertex.spec
-    if isinstance(spec, SourceSpec):
-        return SourceOperator(spec.options["function"])
-    if isinstance(spec, SinkSpec):
-        return SinkOperator(spec.options["function"])
-    types: dict[int, Any] = {}
-    for edge, kind in zip(vertex.inputs, vertex.input_types, strict=True):
-        types.setdefault(edge.input_index, kind)
-    return create_operator(
-        spec, vertex.key_type() if vertex.keyed else None, [types[index] for index in sorted(types)] or [None]
-    )

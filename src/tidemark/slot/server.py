@@ -69,7 +69,6 @@ class SlotServer:
             "cancel_sources": lambda _: self._host.cancel_sources(),
             "stats": lambda _: self._host.stats(),
             "log": self._log_tail,
-            "ping": lambda _: None,
             "stop": self._stop,
         }
 
@@ -97,7 +96,12 @@ class SlotServer:
             while True:
                 header, body = control.receive()
                 self._heard = time.monotonic()
-                self._requests.put((header, body))
+                if header[2] == "ping":
+                    # Answered at once, whatever request is being carried out: silence means a hung process.
+                    with self._send_lock:
+                        control.send(["reply", header[1], True])
+                else:
+                    self._requests.put((header, body))
         except WireClosed:
             self._exit("the driver is gone")
 

@@ -11,6 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +79,15 @@ def staging_token(job_id: str, vertex_id: int) -> str:
 
 
 def sweep_staged(base_path: str, token: str) -> None:
-    """Delete all staged files with that token under a local `base_path`; call it when none is wanted."""
+    """Delete all staged files with that token under `base_path`; call it when none is wanted."""
     filesystem, base = _filesystem(base_path)
-    if filesystem is not None or not os.path.isdir(base):
-        return
-    for path in Path(base).rglob(f".*-{token}-*.inprogress"):
-        path.unlink(missing_ok=True)
+    if filesystem is None:
+        for path in Path(base).rglob(f".*-{token}-*.inprogress"):
+            path.unlink(missing_ok=True)
+    elif filesystem.exists(base):
+        for name in filesystem.find(base):
+            if fnmatch(name.rpartition("/")[2], f".*-{token}-*.inprogress"):
+                filesystem.rm(name)
 
 
 def _filesystem(path: str) -> tuple[Any, str]:

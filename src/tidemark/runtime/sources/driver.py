@@ -251,13 +251,13 @@ def expand_path(pattern: str) -> list[str]:
 
         filesystem, path = fsspec.core.url_to_fs(local)
         found = filesystem.find(path) if filesystem.isdir(path) else filesystem.glob(path)
-        return sorted(filesystem.unstrip_protocol(name) for name in found)
+        return sorted(filesystem.unstrip_protocol(name) for name in found if not _hidden(name))
     if os.path.isdir(local):
         return sorted(
             os.path.join(folder, name)
             for folder, _folders, names in os.walk(local)
             for name in names
-            if not name.startswith((".", "_"))
+            if not _hidden(name)
         )
     if os.path.isfile(local):
         return [local]
@@ -267,6 +267,10 @@ def expand_path(pattern: str) -> list[str]:
             f"The file source's path '{pattern}' does not exist. Give an existing file or directory."
         )
     return found
+
+
+def _hidden(path: str) -> bool:
+    return path.rpartition("/")[2].startswith((".", "_"))
 
 
 def file_size(path: str) -> int:
