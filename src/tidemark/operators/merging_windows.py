@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from tidemark.api.windows.window import Window
     from tidemark.state.primitives import ListState
 
-__all__ = ["MERGING_WINDOWS", "MergingWindowSet"]
+__all__ = ["MERGING_WINDOWS", "MergingWindowSet", "SessionRun", "session_runs"]
 
 MERGING_WINDOWS = ListStateDescriptor("merging-window-set", Types.LIST(Types.LONG()))
 """Per key: one list of integers per window, the window's namespace followed by its state window's."""
+
+SessionRun = tuple[int, int, list[Any]]
+"""Start, end and elements of sessions that have become one."""
 
 OnMerge = Callable[["Window", list["Window"], "Window", list["Window"]], None]
 """Called with the resulting window, the windows that became it, its state window and the others'."""
@@ -100,3 +103,37 @@ class MergingWindowSet:
         if not absorbed:
             windows[window] = window
         return result
+
+
+def session_runs(elements: Iterable[tuple[Any, int, int]]) -> list[SessionRun]:
+    """The sessions of one key's elements `(value, start, end)`: what overlaps or touches is one run.
+
+    The order of the elements does not matter for the runs; within a run they keep it unless runs meet later.
+    """
+    runs: list[SessionRun] = []
+    for value, start, end in elements:
+        if runs:
+            first, last, values = runs[-1]
+            if first <= start <= last:
+                values.append(value)
+                if end > last:
+                    runs[-1] = (first, end, values)
+                    if len(runs) > 1:
+                        runs = _joined(runs)
+                continue
+        runs.append((start, end, [value]))
+        if len(runs) > 1:
+            runs = _joined(runs)
+    return runs
+
+
+def _joined(runs: list[SessionRun]) -> list[SessionRun]:
+    """Runs of which the last may touch others; the result of joining them is the last again."""
+    start, end, values = runs.pop()
+    apart = []
+    for run in runs:
+        if run[0] <= end and start <= run[1]:
+            start, end, values = min(start, run[0]), max(end, run[1]), run[2] + values
+        else:
+            apart.append(run)
+    return [*apart, (start, end, values)]

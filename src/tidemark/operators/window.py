@@ -20,12 +20,19 @@ from tidemark.api.windows.assigners import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from tidemark.api.windows.sessions import (
+    DynamicEventTimeSessionWindows,
+    DynamicProcessingTimeSessionWindows,
+    EventTimeSessionWindows,
+    ProcessingTimeSessionWindows,
+)
 from tidemark.api.windows.triggers import EventTimeTrigger, ProcessingTimeTrigger, TriggerResult
+from tidemark.api.windows.window import TimeWindow
 from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK, Batch, Output
 from tidemark.operators.emission import emit_result
 from tidemark.operators.key_tokens import token_maker, type_or_pickled
 from tidemark.operators.keyed_operator import KeyedOperator
-from tidemark.operators.merging_windows import MERGING_WINDOWS, MergingWindowSet
+from tidemark.operators.merging_windows import MERGING_WINDOWS, MergingWindowSet, session_runs
 from tidemark.operators.stateless import method_of
 from tidemark.operators.window_contexts import AssignerContext, EvaluationContext, WindowTriggerContext
 from tidemark.state.descriptors import (
@@ -51,6 +58,11 @@ _PLAIN: dict[type[Any], tuple[type[Any], ...]] = {
     ProcessingTimeTrigger: (TumblingProcessingTimeWindows, SlidingProcessingTimeWindows),
 }
 """Triggers and the assigners with which they do nothing but wait for the end of the window."""
+_PLAIN_SESSIONS: dict[type[Any], tuple[type[Any], ...]] = {
+    EventTimeTrigger: (EventTimeSessionWindows, DynamicEventTimeSessionWindows),
+    ProcessingTimeTrigger: (ProcessingTimeSessionWindows, DynamicProcessingTimeSessionWindows),
+}
+"""The same for sessions."""
 CONTENTS = "window-contents"
 """Name of the state that holds what is in a window."""
 
@@ -110,7 +122,8 @@ class WindowOperator(KeyedOperator):
         kind = settings.function_kind
         self._function = None if kind is None else method_of(settings.window_function, kind)
         self._clear_function = getattr(settings.window_function, "clear", None) if kind == "process" else None
-        self._plain_windows = type(self._assigner) in _PLAIN.get(type(self._trigger), ())
+        plain = _PLAIN_SESSIONS if self._merges else _PLAIN
+        self._plain_windows = type(self._assigner) in plain.get(type(self._trigger), ())
 
     def _make_contexts(self) -> None:
         metrics = self._environment.metrics
@@ -148,7 +161,8 @@ class WindowOperator(KeyedOperator):
         stamps: Iterable[int | None] = repeat(None) if batch.timestamps is None else batch.timestamps
         if self._plain_windows and not self._backend.wants_records:
             # The clock is read once per batch, as everywhere.
-            self._process_plain(
+            process = self._process_sessions if self._merges else self._process_plain
+            process(
                 batch, stamps if self._event_time else repeat(self._service.current_processing_time()), out
             )
             return
@@ -234,27 +248,69 @@ class WindowOperator(KeyedOperator):
         if late and self._is_element_late(stamp):
             self._late(value, stamp, out)
 
+    def _process_sessions(self, batch: Batch, stamps: Iterable[int | None], out: Output) -> None:
+        """The same for sessions with their own trigger: those of a batch merge before they meet the state.
+
+        That gives the same sessions as one record after the other, provided that none is behind the
+        watermark by itself; the keys of such records take the long way.
+        """
+        assert batch.keys is not None
+        assigner: Any = self._assigner
+        gap, gap_of = getattr(assigner, "_session_gap", None), assigner._gap
+        watermark = self._service.watermark if self._event_time else MIN_WATERMARK
+        by_key: dict[Any, list[tuple[Any, int, int]]] = {}
+        behind = set()
+        for token, value, stamp in zip(batch.keys, batch.values, stamps):  # noqa: B905
+            if stamp is None:
+                assigner.assign_windows(value, None, self._assigner_context)
+                continue
+            end = stamp + (gap_of(value) if gap is None else gap)
+            if end <= watermark + 1:
+                behind.add(token)
+            elements = by_key.get(token)
+            if elements is None:
+                by_key[token] = [(value, stamp, end)]
+            else:
+                elements.append((value, stamp, end))
+        keys, merging = self._keys, self._merging
+        for keys.token, elements in by_key.items():
+            if keys.token in behind:
+                for value, stamp, _end in elements:
+                    self._add_merging(value, stamp, out)
+                continue
+            merging.load()
+            for start, end, values in session_runs(elements):
+                self._join(TimeWindow(start, end), values, start, out)
+            merging.persist()
+
     def _add_merging(self, value: Any, stamp: int | None, out: Output) -> None:
-        merging = self._merging
-        merging.load()
+        self._merging.load()
         late = True
         for assigned in self._assigner.assign_windows(value, stamp, self._assigner_context):
-            window = merging.add(assigned, self._merge)
-            if self._is_late(window):
-                merging.retire(window)
-                continue
-            late = False
-            state_window = merging.state_window(window)
-            assert state_window is not None
-            self._contents.set_namespace(state_window.to_namespace())
-            self._contents.add(value)
-            self._trigger_context.namespace = window.to_namespace()
-            result = self._trigger.on_element(value, stamp, window, self._trigger_context)
-            self._act(result, window, state_window.to_namespace(), out)
-            self._arm_cleanup(window, window.to_namespace())
-        merging.persist()
+            late = not self._join(assigned, [value], stamp, out) and late
+        self._merging.persist()
         if late and self._is_element_late(stamp):
             self._late(value, stamp, out)
+
+    def _join(self, assigned: Window, values: list[Any], stamp: int | None, out: Output) -> bool:
+        """Add records to a session and those it touches; False if that session is gone already."""
+        merging = self._merging
+        window = merging.add(assigned, self._merge)
+        if self._is_late(window):
+            merging.retire(window)
+            return False
+        state_window = merging.state_window(window)
+        assert state_window is not None
+        self._contents.set_namespace(state_window.to_namespace())
+        if len(values) == 1:
+            self._contents.add(values[0])
+        else:
+            self._contents.add_all(values)
+        self._trigger_context.namespace = window.to_namespace()
+        result = self._trigger.on_element(values[-1], stamp, window, self._trigger_context)
+        self._act(result, window, state_window.to_namespace(), out)
+        self._arm_cleanup(window, window.to_namespace())
+        return True
 
     def _merge(
         self, result: Window, merged: list[Window], state_window: Window, others: list[Window]
