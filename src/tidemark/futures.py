@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeVar
 
 __all__ = ["CompletableFuture"]
 
+_LOOK_UP_S = 0.5
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -48,6 +50,11 @@ class CompletableFuture(Generic[T]):
             BaseException: What the future failed with.
             TimeoutError: The value did not come in time.
         """
+        if timeout is None:
+            # A signal that the kernel hands to another thread wakes nobody: look up now and then, or Ctrl-C
+            # would wait for the job.
+            while not self._future.done():
+                concurrent.futures.wait([self._future], _LOOK_UP_S)
         return self._future.result(timeout)
 
     def get(self, timeout: float | None = None) -> T:
