@@ -1,4 +1,8 @@
-"""A whole job whose state evolves: it fills every key once, and tells in its next life what it found there."""
+"""A whole job whose state evolves: it fills every key once, and tells in its next life what it found there.
+
+A program is a module as in `table.py`; it may also say what the keys are, with `KEY` (from a number) and
+`KEY_TYPE`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ class Fill(KeyedProcessFunction):
 
     def __init__(self, program: ModuleType) -> None:
         self.type_info = program.TYPE
-        self.values = getattr(program, "VALUES", [])
+        self.values = getattr(program, "VALUES", [None])
         self.migrations = getattr(program, "MIGRATIONS", [])
 
     def open(self, runtime_context):
@@ -35,11 +39,11 @@ class Fill(KeyedProcessFunction):
         self.state = runtime_context.get_state(descriptor)
 
     def process_element(self, value, ctx):
-        stored = self.state.value()
+        stored, number = self.state.value(), value[0] % KEYS
         if stored is None:
-            self.state.update(self.values[ctx.get_current_key() % len(self.values)])
+            self.state.update(self.values[number % len(self.values)])
         else:
-            yield ctx.get_current_key(), stored
+            yield number, stored
 
 
 class Remember(MapFunction, CheckpointedFunction):
@@ -75,7 +79,9 @@ def start(program: ModuleType, parallelism: int, backend: Any, path: str | None,
     source = Numbers(board.name, 2 if bounded else 1, KEYS, bounded)
     numbers = env.add_source(source, type_info=Types.LONG()).uid("numbers")
     remembered = numbers.map(Remember(program)).uid("remember")
-    filled = remembered.key_by(lambda pair: pair[0] % KEYS, Types.LONG()).process(Fill(program)).uid("fill")
+    key = getattr(program, "KEY", lambda number: number)
+    keyed = remembered.key_by(lambda pair: key(pair[0] % KEYS), getattr(program, "KEY_TYPE", Types.LONG()))
+    filled = keyed.process(Fill(program)).uid("fill")
     return board, filled.execute_and_collect()
 
 

@@ -1,6 +1,6 @@
-"""Whole-savepoint rewrites without Spark: forget a key everywhere, or change the number of key groups.
+"""Whole-savepoint rewrites without Spark: forget a key, change the number of key groups or the keys themselves.
 
-Both stream: memory is bounded by one file's row groups, or by one bucket of rows, whatever the size of the
+All stream: memory is bounded by one file's row groups, or by one bucket of rows, whatever the size of the
 state. What need not change is copied.
 """
 
@@ -8,32 +8,27 @@ from __future__ import annotations
 
 import ast
 import json
-import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidemark.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState, TableHandle
+from tidemark.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState
 from tidemark.errors import ConfigError, SerializationError
-from tidemark.processor.canonical_copy import StreamedTable, canonical_subtask, write_rows
-from tidemark.processor.columns import key_group_column
-from tidemark.processor.opened import OpenSnapshot, metas_of, rows_of, split_groups
-from tidemark.processor.tables import canonical_schema, canonical_tables, key_serializer_of, serializers_of
+from tidemark.processor.canonical_copy import canonical_subtask
+from tidemark.processor.dealing import DealtOperator, KeyChange, state_size
+from tidemark.processor.opened import OpenSnapshot, metas_of
+from tidemark.processor.tables import key_serializer_of
 from tidemark.processor.target import NewSavepoint
-from tidemark.state.canonical import MAX_BATCH_ROWS
 from tidemark.state.key_groups import MAX_KEY_GROUPS, assign_to_key_group
 from tidemark.state.serializers.base import TypeSerializer
-from tidemark.state.snapshot import OperatorStatePart, Redistribution, StateMeta
+from tidemark.state.serializers.registry import serializer_for
+from tidemark.state.serializers.resolution import resolve_key_compatibility
+from tidemark.state.snapshot import StateMeta
 
-__all__ = ["ErasedKey", "erase_key", "parse_key", "rekey"]
-
-_BUCKET_ROWS = 250_000
-
-Numbers = np.ndarray[Any, Any]
+__all__ = ["ErasedKey", "erase_key", "migrate_keys", "parse_key", "rekey"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +160,9 @@ class _Eraser:
         )
         rest = [table for table in subtask.tables if table not in mine]
         carried = new.carry_subtask(snapshot, operator.uid, replace(subtask, tables=tuple(rest)))
-        return replace(carried, tables=(*rest, *touched.tables), state_size=_size(carried, touched.tables))
+        return replace(
+            carried, tables=(*rest, *touched.tables), state_size=state_size(carried, touched.tables)
+        )
 
     def _without(self, meta: StateMeta, batch: pa.RecordBatch) -> pa.RecordBatch:
         groups = batch.column("key_group").to_numpy(zero_copy_only=False)
@@ -182,11 +179,6 @@ class _Eraser:
             place = (self._operator.uid, meta.name)
             self._counts[place] = self._counts.get(place, 0) + gone
         return batch.filter(pa.array(keep))
-
-
-def _size(subtask: SubtaskState, more: tuple[TableHandle, ...]) -> int:
-    size = sum(table.state_size for table in (*subtask.tables, *more))
-    return size + sum(len(element) for part in subtask.operator for element in part.elements)
 
 
 def rekey(path: str, max_parallelism: int, target: str, uids: Collection[str] = ()) -> str:
@@ -214,121 +206,59 @@ def rekey(path: str, max_parallelism: int, target: str, uids: Collection[str] = 
         operators = []
         for operator in snapshot.metadata.operators:
             if operator.uid in chosen and operator.max_parallelism != max_parallelism:
-                operators.append(_Rekeyed(snapshot, operator, max_parallelism, new).run())
+                operators.append(DealtOperator(snapshot, operator, max_parallelism, new).run())
             else:
                 operators.append(new.carry(snapshot, operator))
         metadata: CheckpointMetadata = replace(snapshot.metadata, operators=tuple(operators))
         return new.commit(metadata)
 
 
-class _Rekeyed:
-    """Gives one operator another number of key groups.
+def migrate_keys(
+    path: str,
+    uid: str,
+    key_type: Any,
+    function: Callable[[Any], Any],
+    target: str,
+    *,
+    old_key_type: Any = None,
+) -> str:
+    """Write a new savepoint in which one operator's keys are of another type.
 
-    Rows are dealt out to buckets (files of one new key-group range each) in one pass over the old tables;
-    then each bucket is sorted by itself and written. Subtasks keep their number as far as that is possible,
-    so that operator state, which belongs to subtasks, stays as it is.
+    Keys never migrate on restore, because their bytes decide which subtask a row belongs to. Here every row
+    of the operator, timers included, gets its new key and moves to that key's key group.
+
+    Args:
+        path: The snapshot to read; it is not changed.
+        uid: The operator.
+        key_type: The type `key_by` declares from now on.
+        function: From an old key to the new one. Different keys must stay different.
+        target: Directory of the new savepoint; must not exist.
+        old_key_type: Type to read the old keys as; by default the stored one, whose classes must then be
+            importable. A class marked with `written_as` reads what another one wrote.
+
+    Returns:
+        The directory of the new savepoint.
+
+    Raises:
+        UnknownStateError: No such operator, or it is not keyed.
+        StateMigrationException: The stored keys are not of `old_key_type`.
+        ConfigError: Two keys would become one, or the target exists.
+        SerializationError: The function returned something that is no key of the new type.
     """
-
-    def __init__(
-        self, snapshot: OpenSnapshot, operator: OperatorState, max_parallelism: int, new: NewSavepoint
-    ) -> None:
-        self._snapshot = snapshot
-        self._operator = operator
-        self._groups = max_parallelism
-        self._new = new
-        self._owned = split_groups(max_parallelism, operator.parallelism)
-        pieces = rows_of(operator) // (_BUCKET_ROWS * len(self._owned)) + 1
-        self._buckets = [
-            (first + low, first + high)
-            for first, last in self._owned
-            for low, high in split_groups(last - first + 1, pieces)
+    snapshot = OpenSnapshot.open(path)
+    changed = snapshot.keyed_operator(uid)
+    if old_key_type is None:
+        old = key_serializer_of(metas_of(changed))
+    else:
+        old = serializer_for(old_key_type)
+        for meta in metas_of(changed):
+            resolve_key_compatibility(meta.key, old).require_compatible(meta.name, uid, role="key")
+    change = KeyChange(old, serializer_for(key_type), function)
+    with NewSavepoint(target, snapshot.storage) as new:
+        operators = [
+            DealtOperator(snapshot, operator, operator.max_parallelism, new, change).run()
+            if operator.uid == uid
+            else new.carry(snapshot, operator)
+            for operator in snapshot.metadata.operators
         ]
-
-    def run(self) -> OperatorState:
-        tables: list[list[TableHandle]] = [[] for _ in self._owned]
-        for meta in metas_of(self._operator):
-            for index, handle in self._rewrite(meta):
-                tables[index].append(handle)
-        old = sorted(self._operator.subtasks, key=lambda subtask: subtask.index)
-        parts = _gathered([list(subtask.operator) for subtask in old], len(self._owned))
-        subtasks = []
-        for index, groups in enumerate(self._owned):
-            subtask = SubtaskState(index, groups, operator=tuple(parts[index]))
-            size = _size(subtask, tuple(tables[index]))
-            subtasks.append(replace(subtask, tables=tuple(tables[index]), state_size=size))
-        return replace(
-            self._operator,
-            parallelism=len(self._owned),
-            max_parallelism=self._groups,
-            subtasks=tuple(subtasks),
-        )
-
-    def _rewrite(self, meta: StateMeta) -> Iterator[tuple[int, TableHandle]]:
-        """Handles of one state, with the subtask each belongs to."""
-        schema = canonical_schema(self._snapshot, self._operator.uid, meta)
-        starts = np.array([first for first, _ in self._buckets])
-        # The types of a state are kept even if no row is left to bring them.
-        yield 0, TableHandle(meta)
-        with tempfile.TemporaryDirectory(prefix="tidemark-rekey-") as folder:
-            files = _Buckets(Path(folder), schema)
-            serializer = serializers_of(meta).key
-            for batch in self._old_rows(meta):
-                groups = key_group_column(batch.column("key"), serializer, self._groups)
-                files.deal(batch, groups, np.searchsorted(starts, groups, side="right") - 1)
-            for number, rows in files.sorted_buckets():
-                table = StreamedTable(meta, schema, iter(rows.to_batches(max_chunksize=MAX_BATCH_ROWS)))
-                first, _last = self._buckets[number]
-                owner = next(i for i, (low, high) in enumerate(self._owned) if low <= first <= high)
-                yield owner, write_rows(self._new, self._operator.uid, number, table)
-
-    def _old_rows(self, meta: StateMeta) -> Iterator[pa.RecordBatch]:
-        for share in self._snapshot.shares(self._operator, self._operator.parallelism):
-            only = share.only(meta.kind, meta.name)
-            with canonical_tables(only, self._snapshot.storage, lambda m: m.name == meta.name) as tables:
-                for _meta, batches in tables:
-                    yield from batches
-
-
-def _gathered(parts: list[list[OperatorStatePart]], count: int) -> list[list[OperatorStatePart]]:
-    """Operator state of `count` subtasks: the last one takes over the elements of those there is no place for."""
-    kept = parts[:count] + [[] for _ in range(count - len(parts))]
-    last = {part.name: part for part in kept[-1]}
-    for part in [part for extra in parts[count:] for part in extra]:
-        mine = last.get(part.name)
-        if mine is None:
-            last[part.name] = part
-        elif part.mode is not Redistribution.BROADCAST:
-            last[part.name] = replace(mine, elements=mine.elements + part.elements)
-    return [*kept[:-1], list(last.values())]
-
-
-class _Buckets:
-    """Rows on local disk, one file per new key-group range."""
-
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        self._folder = folder
-        self._schema = schema
-        self._writers: dict[int, Any] = {}
-
-    def deal(self, batch: pa.RecordBatch, groups: Numbers, buckets: Numbers) -> None:
-        """Append every row, with its new key group, to its bucket."""
-        columns = [pa.array(groups, pa.uint16()), *batch.columns[1:]]
-        rekeyed = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        for bucket in np.unique(buckets).tolist():
-            writer = self._writers.get(bucket)
-            if writer is None:
-                path = self._folder / str(bucket)
-                writer = self._writers[bucket] = pa.ipc.new_stream(path.as_posix(), self._schema)
-            writer.write_batch(rekeyed.filter(pa.array(buckets == bucket)))
-
-    def sorted_buckets(self) -> Iterator[tuple[int, pa.Table]]:
-        """Each bucket's rows sorted by key group; one bucket in memory at a time."""
-        for writer in self._writers.values():
-            writer.close()
-        for bucket in sorted(self._writers):
-            path = self._folder / str(bucket)
-            with pa.ipc.open_stream(path.as_posix()) as reader:
-                table = reader.read_all()
-            path.unlink()
-            groups = table.column("key_group").to_numpy()
-            yield bucket, table.take(pa.array(np.argsort(groups, kind="stable"))).combine_chunks()
+        return new.commit(replace(snapshot.metadata, operators=tuple(operators)))

@@ -23,7 +23,7 @@ from tidemark.processor.functions import (
     WindowReaderFunction,
 )
 from tidemark.processor.reader import SavepointReader, WindowSavepointReader
-from tidemark.processor.rewrite import erase_key, rekey
+from tidemark.processor.rewrite import erase_key, migrate_keys, rekey
 from tidemark.processor.streams import StateStream
 from tidemark.processor.writer import SavepointWriter
 
@@ -47,6 +47,7 @@ __all__ = [
     "WindowSavepointReader",
     "diff",
     "erase_key",
+    "migrate_keys",
     "register",
     "rekey",
 ]

@@ -30,6 +30,15 @@ DeclaredMigration = tuple[TypeSerializer[Any], Callable[[Any], Any]]
 """Who reads the stored values, and the user's function from them to new ones."""
 
 
+_REMEDIES = {
+    "state": "Declare a migration on the descriptor, go back to the old type, or give the operator a new uid.",
+    "key": "Keys do not migrate on restore: go back to the old type, rewrite the savepoint with "
+    "tidemark.state_processor.migrate_keys, or give the operator a new uid.",
+    "map key": "Map keys do not migrate: go back to the old type, or give the state another name and fill it "
+    "from the old one.",
+}
+
+
 class Migration(NamedTuple):
     """A declared way from values of an old type to values of the new one."""
 
@@ -68,7 +77,7 @@ class Resolution(TypeSerializerSchemaCompatibility):
         Args:
             state_name: Name of the state, for the message.
             operator_uid: The operator it belongs to.
-            role: What was resolved, in the singular: "state", "map key", "key".
+            role: What was resolved: "state", "map key" or "key".
 
         Raises:
             StateMigrationException: The stored values cannot be used with the new serializer.
@@ -78,8 +87,7 @@ class Resolution(TypeSerializerSchemaCompatibility):
             if state_name is None:
                 subject = f"The {role}"
             raise StateMigrationException(
-                f"{subject} was written as {self._old} but is read as {self.serializer!r}. Declare a "
-                "migration on the descriptor, go back to the old type, or give the operator a new uid.",
+                f"{subject} was written as {self._old} but is read as {self.serializer!r}. {_REMEDIES[role]}",
                 state_name=state_name,
                 operator_uid=operator_uid,
             )
