@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -308,3 +310,17 @@ def test_failures_of_tasks_are_raised_as_what_they_are(
             target
         )
     assert not Path(target).exists()
+
+
+def test_the_example_corrects_a_balance(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    example = Path(__file__).parents[2] / "examples" / "savepoint_as_dataframe.py"
+    monkeypatch.setattr(sys, "argv", [str(example), "--directory", str(tmp_path)])
+
+    runpy.run_path(str(example), run_name="__main__")
+
+    assert capfd.readouterr().out.splitlines() == [
+        "before: [('ann', 15), ('bob', 20), ('eve', 1)]",
+        "after: [('ann', 16), ('bob', 121), ('eve', 1)]",
+    ]
