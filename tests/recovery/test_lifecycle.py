@@ -420,3 +420,19 @@ class FailsAfterEveryCompletion(MapFunction):
             seen.set("failures", failures + 1)
             raise ConnectionError("flaky")
         return value
+
+
+class FailsInOpen(MapFunction):
+    def open(self, runtime_context):
+        raise LookupError("no dictionary")
+
+    def map(self, value):
+        return value
+
+
+def test_a_failure_in_open_ends_the_job_with_its_cause():
+    env = local_env()
+    env.from_collection([1]).map(FailsInOpen()).name("Translate").print()
+    with pytest.raises(JobExecutionException, match="LookupError: no dictionary") as caught:
+        env.execute()
+    assert isinstance(caught.value.__cause__, LookupError)
