@@ -455,3 +455,34 @@ def test_operators_of_many_parallelisms_work_together(make_env: Any) -> None:
 
     assert [key for key, _ in results] == ["a", "a"]
     assert sum(total for _, total in results) == sum(n * (n + 1) // 2 for n in range(10))
+
+
+class Scripted(SourceFunction):
+    """An element, a watermark, then an element that is late and one that is not."""
+
+    def run(self, ctx: Any) -> None:
+        ctx.collect_with_timestamp(("a", 1), 1)
+        ctx.emit_watermark(20)
+        ctx.collect_with_timestamp(("a", 5), 5)
+        ctx.collect_with_timestamp(("a", 25), 25)
+
+    def cancel(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_a_watermark_of_a_source_is_everywhere_before_the_records_behind_it(depth: int, make_env: Any) -> None:
+    late = OutputTag("late")
+    stream = make_env(2).add_source(Scripted())
+    for _ in range(depth):
+        stream = stream.key_by(lambda value: value[0]).map(Hosted())
+    sums = (
+        stream.key_by(lambda value: value[0])
+        .window(TumblingEventTimeWindows.of(Time.milliseconds(10)))
+        .side_output_late_data(late)
+        .reduce(lambda left, right: (left[0], left[1] + right[1]))
+    )
+
+    results = sums.union(sums.get_side_output(late).map(lambda value: ("late", value)))
+
+    assert sorted(results.execute_and_collect()) == [("a", 1), ("a", 25), ("late", ("a", 5))]

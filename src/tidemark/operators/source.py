@@ -195,6 +195,9 @@ class SourceOperator(FunctionOperator):
     def take(self, out: Output) -> dict[str, Any]:
         """Move what one epoch may have into `out` and say how the source stands.
 
+        `barred` in the answer means that a watermark was taken which has to arrive everywhere before the
+        records behind it are taken.
+
         Raises:
             Exception: What the user's `run` raised.
         """
@@ -215,12 +218,23 @@ class SourceOperator(FunctionOperator):
                 break
             buffer.popleft()
             out.emit(value, timestamp)
-        self._watermark = watermark
         with self._room:
             self._room.notify_all()
         if not buffer and self._error is not None:
             raise self._error
-        return {**self.status(), "taken": len(out.values) - before}
+        raised = watermark > self._watermark
+        self._watermark = watermark
+        return {
+            **self.status(),
+            "taken": len(out.values) - before,
+            "barred": raised and (exact or self._next_is_late()),
+        }
+
+    def _next_is_late(self) -> bool:
+        if not self._buffer:
+            return False
+        value, timestamp = self._buffer[0]
+        return value is not _MARK and timestamp is not None and timestamp <= self._watermark
 
     def status(self) -> dict[str, Any]:
         """Watermark, whether there is something to take, whether the input ended, whether it is idle."""

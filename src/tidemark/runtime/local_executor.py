@@ -108,5 +108,5 @@ def split_source(vertex: Vertex, execution: JobExecution) -> Source:
         def statuses() -> dict[int, dict[str, Any]]:
             return execution.engine.source_status().get(vertex.id, {})
 
-        return FunctionSource(vertex, statuses)
+        return FunctionSource(vertex, statuses, execution.plan.depth_below(vertex.id))
     raise ConfigError(f"Source '{vertex.name}' is of unknown kind '{kind}'.")

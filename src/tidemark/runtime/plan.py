@@ -71,6 +71,15 @@ class JobPlan:
             return {vertex_id}
         return {source for edge in vertex.inputs for source in self.sources_of(edge.source)}
 
+    def depth_below(self, vertex_id: int) -> int:
+        """Most slot vertices a record of a vertex passes one after the other."""
+        depths = {vertex_id: 0}
+        for vertex in self.vertices.values():
+            above = [depths[edge.source] for edge in vertex.inputs if edge.source in depths]
+            if above:
+                depths[vertex.id] = max(above) + (vertex.placement is Placement.SLOT)
+        return max(depths.values())
+
     def stateful_uids(self) -> list[str]:
         """Uids that own state: slot vertices and sources."""
         return [

@@ -156,3 +156,16 @@ def test_a_loop_knows_what_is_fed_back(env: StreamExecutionEnvironment) -> None:
     ids = {vertex.name: vertex.id for vertex in plan.vertices.values()}
 
     assert plan.feedback == {ids["Iteration"]: ((ids["again"], None),)}
+
+
+def test_depth_counts_slot_operators_on_the_longest_way(env: StreamExecutionEnvironment) -> None:
+    source = env.add_source(Numbers()).name("source")
+    once = source.map(lambda value: value).key_by(lambda value: value).map(lambda value: value)
+    twice = once.filter(bool).key_by(lambda value: value).map(lambda value: value)
+    twice.union(source.map(Opened())).map(Opened()).name("end").print()
+
+    plan = plan_of(env)
+    ids = {vertex.name: vertex.id for vertex in plan.vertices.values()}
+
+    assert plan.depth_below(ids["source"]) == 3
+    assert plan.depth_below(ids["end"]) == 0

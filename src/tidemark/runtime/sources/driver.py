@@ -288,32 +288,44 @@ class FunctionSource(_SplitSource):
 
     bounded = False
 
-    def __init__(self, vertex: Vertex, statuses: Callable[[], dict[int, dict[str, Any]]]) -> None:
+    def __init__(
+        self, vertex: Vertex, statuses: Callable[[], dict[int, dict[str, Any]]], depth: int = 1
+    ) -> None:
         """Watch the slots.
 
         Args:
             vertex: The source.
             statuses: Gives the latest `SourceOperator.status` of every subtask of this source.
+            depth: How many epochs a watermark takes to reach the last operator behind the source.
         """
         super().__init__(vertex)
         self._statuses = statuses
+        self._depth = depth
+        self._held = 0
         self._taken: dict[int, dict[str, Any]] = {}
 
     def start(self, position: Any | None) -> None:
         """The operators were started by the deployment."""
         self._taken = {}
+        self._held = 0
 
     def poll(self) -> SourcePoll | None:
-        """Take from every slot, if any has something."""
+        """Take from every slot that has something, but not while a watermark is on its way."""
         for slot, status in self._statuses().items():
             if slot not in self._taken or not status["ready"]:
                 self._taken[slot] = status
+        if self._held:
+            self._held -= 1
+            return None
         ready = [slot for slot, status in self._statuses().items() if status["ready"]]
         return SourcePoll([SlotSplit(slot) for slot in sorted(ready)]) if ready else None
 
     def advanced(self, positions: dict[int, Any]) -> None:
         """The slots said how they stand after the take."""
         self._taken.update(positions)
+        if any(status.get("barred") for status in positions.values()):
+            # It arrives at the first operator with the next epoch, and one further with each one after.
+            self._held = max(0, self._depth - 1)
 
     def position(self) -> Any:
         """Kept by the source operators themselves."""
