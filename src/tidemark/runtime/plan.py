@@ -72,13 +72,19 @@ class JobPlan:
         return {source for edge in vertex.inputs for source in self.sources_of(edge.source)}
 
     def depth_below(self, vertex_id: int) -> int:
-        """Most slot vertices a record of a vertex passes one after the other."""
-        depths = {vertex_id: 0}
+        """Most epochs a watermark of a vertex takes until every operator that can read it has it.
+
+        Slot vertices pass it on with the epoch after; what is fused behind them reads it then.
+        """
+        depths, longest = {vertex_id: 0}, 0
         for vertex in self.vertices.values():
             above = [depths[edge.source] for edge in vertex.inputs if edge.source in depths]
             if above:
-                depths[vertex.id] = max(above) + (vertex.placement is Placement.SLOT)
-        return max(depths.values())
+                in_slot = vertex.placement is Placement.SLOT
+                depths[vertex.id] = max(above) + in_slot
+                reads = getattr(vertex.spec, "kind", None) is OperatorKind.PROCESS
+                longest = max(longest, depths[vertex.id] + (reads and not in_slot))
+        return longest
 
     def stateful_uids(self) -> list[str]:
         """Uids that own state: slot vertices and sources."""
