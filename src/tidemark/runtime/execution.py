@@ -7,6 +7,7 @@ the next step is taken.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -164,6 +165,7 @@ class JobExecution:
         self._backend = backend
         self._layout = JobLayout.create(storage.root, job_id)
         self._savepoints: dict[str, CompletableFuture[str]] = {}
+        self._requests = itertools.count()
         self._barriers: dict[int, _Barrier] = {}
         self._timers: dict[tuple[int, int], int | None] = {}
         self._epoch = 0
@@ -371,7 +373,7 @@ class JobExecution:
             ConfigError: No directory was given and none is configured.
         """
         directory = new_savepoint_directory(target or self.settings.savepoint_directory, self.job_id)
-        request = SavepointRequest(f"savepoint-{len(self._savepoints)}-{self.clock.now()}", directory)
+        request = SavepointRequest(f"savepoint-{next(self._requests)}", directory)
         future: CompletableFuture[str] = CompletableFuture()
         self._savepoints[request.request_id] = future
         self._carry_out(SavepointRequested(request))
