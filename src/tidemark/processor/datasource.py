@@ -30,19 +30,9 @@ from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.snapshot import StateMeta
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["SnapshotSource", "register"]
-
-_MARK = "tidemark.processor.registered"
-
-
-def register(session: SparkSession) -> None:
-    """Make the format known to a session; again is no error."""
-    if session.conf.get(_MARK, "") != "true":
-        session.dataSource.register(SnapshotSource)
-        session.conf.set(_MARK, "true")
+__all__ = ["SnapshotSource"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,15 @@ __all__ = [
     "exact_schema",
     "map_in_arrow",
     "on_spark",
+    "register",
     "session_of",
     "spark_type",
 ]
 
 FORMAT = "tidemark"
 """Name of the data source."""
+
+_MARK = "tidemark.processor.registered"
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -40,12 +43,20 @@ def on_spark(environment: StreamExecutionEnvironment) -> bool:
 
 def session_of(environment: StreamExecutionEnvironment) -> SparkSession:
     """The Spark session of the environment's jobs, with the data source registered."""
-    from tidemark.processor.datasource import register
     from tidemark.runtime.session import find_or_create_session
 
     session, _created = find_or_create_session(environment.get_configuration().to_dict())
     register(session)
     return session
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data source `tidemark` known to a Spark session; again is no error."""
+    from tidemark.processor.datasource import SnapshotSource
+
+    if spark.conf.get(_MARK, "") != "true":
+        spark.dataSource.register(SnapshotSource)
+        spark.conf.set(_MARK, "true")
 
 
 def spark_type(schema: pa.Schema) -> Any:

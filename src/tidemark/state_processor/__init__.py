@@ -6,8 +6,6 @@ Importing this starts no JVM; `register(spark)` makes `spark.read.format("tidema
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidemark.processor.bootstrap import (
     KeyedOperatorTransformation,
     OneInputOperatorTransformation,
@@ -24,11 +22,9 @@ from tidemark.processor.functions import (
 )
 from tidemark.processor.reader import SavepointReader, WindowSavepointReader
 from tidemark.processor.rewrite import erase_key, migrate_keys, rekey
+from tidemark.processor.spark import register
 from tidemark.processor.streams import StateStream
 from tidemark.processor.writer import SavepointWriter
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = [
     "BroadcastStateBootstrapFunction",
@@ -51,10 +47,3 @@ __all__ = [
     "register",
     "rekey",
 ]
-
-
-def register(spark: SparkSession) -> None:
-    """Make the data source `tidemark` known to a Spark session; again is no error."""
-    from tidemark.processor.datasource import register as register_source
-
-    register_source(spark)
