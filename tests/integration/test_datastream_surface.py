@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,3 +178,21 @@ def test_failures_on_spark_name_the_operator_the_code_belongs_to(make_env: Calla
     env.from_collection([1]).map(lambda value: "text", output_type=Types.INT()).name("wrong-type").print()
     with pytest.raises(JobExecutionException, match=r"'wrong-type'.*INT must be an integer.*'text'"):
         env.execute()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["word_count", "session_with_gap_window", "event_time_timer", "late_data", "side_outputs", "iteration"],
+)
+def test_example_prints_the_same_lines_on_spark(
+    name: str, spark: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TIDEMARK_EXECUTION_TARGET", "spark")
+    monkeypatch.setattr(sys, "argv", [name])
+    root = Path(__file__).parents[2]
+    capfd.readouterr()
+
+    runpy.run_path(str(root / "examples" / f"{name}.py"), run_name="__main__")
+
+    expected = (root / "tests" / "programs" / "expected" / f"{name}.txt").read_text().splitlines()
+    assert sorted(capfd.readouterr().out.splitlines()) == sorted(expected)
