@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-
 from tests.integration.test_jobs_on_spark import wait_for
 from tests.integration.test_recovery_on_spark import committed, expected, numbers_job
 
