@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-fast lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-query clean
+.PHONY: help setup java demo test test-fast lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ bench-runtime: java ## benchmark whole jobs on Spark
 
 bench-checkpoint: java ## benchmark checkpoints, restore and rescaling
 	$(PY) benchmarks/bench_checkpoint.py
+
+bench-evolution: setup ## benchmark schema evolution of a million keys
+	$(PY) benchmarks/bench_evolution.py
 
 bench-query: java ## benchmark queryable state
 	$(PY) benchmarks/bench_query.py
