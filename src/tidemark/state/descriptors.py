@@ -95,9 +95,15 @@ class StateDescriptor:
         return self._query_name
 
     def migrate_from(self, old_type: Any, function: Callable[[Any], Any]) -> StateDescriptor:
-        """Declare how values written as `old_type` become values of this state's type.
+        """Declare how values written as `old_type` become values of this state's type. Beyond Flink.
 
-        Used on restore when the stored type equals `old_type`; several may be declared. Beyond Flink.
+        Applied on restore, once for every stored value, if the stored type equals `old_type` and is not the
+        state's own; also if the stored type cannot become the state's own but can evolve into `old_type`.
+        Several may be declared. A dataclass marked with `written_as` describes an old form of another class.
+
+        Args:
+            old_type: A type, or a serializer of the user's.
+            function: From a value of the old type to one of the new type.
         """
         self.migrations.append((to_type_info(old_type), function))
         return self
