@@ -486,3 +486,16 @@ def test_a_watermark_of_a_source_is_everywhere_before_the_records_behind_it(dept
     results = sums.union(sums.get_side_output(late).map(lambda value: ("late", value)))
 
     assert sorted(results.execute_and_collect()) == [("a", 1), ("a", 25), ("late", ("a", 5))]
+
+
+class FailsToClose(Hosted):
+    def close(self) -> None:
+        raise ValueError("stuck")
+
+
+def test_a_failing_close_at_the_regular_end_fails_the_job(make_env: Any) -> None:
+    env = make_env()
+    env.from_collection([1]).map(FailsToClose()).name("op").print()
+
+    with pytest.raises(JobExecutionException, match=r"'op'.*ValueError: stuck"):
+        env.execute()

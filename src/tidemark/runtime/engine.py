@@ -72,6 +72,9 @@ class Engine(Protocol):
     def notify_aborted(self, checkpoint_id: int) -> None:
         """Tell every slot; never raises."""
 
+    def finish(self) -> None:
+        """Close the operators of every slot at the regular end; raises what a user's `close` raised."""
+
     def source_status(self) -> dict[int, dict[int, dict[str, Any]]]:
         """Source vertex -> slot -> status of its source function."""
 

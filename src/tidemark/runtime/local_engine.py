@@ -166,6 +166,11 @@ class LocalEngine:
         for host in self._hosts:
             host.notify_aborted(checkpoint_id)
 
+    def finish(self) -> None:
+        """Close the operators of every host."""
+        for host in self._hosts:
+            host.finish()
+
     def source_status(self) -> dict[int, dict[int, dict[str, Any]]]:
         """Statuses of all source functions."""
         statuses: dict[int, dict[int, dict[str, Any]]] = {}

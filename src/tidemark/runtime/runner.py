@@ -173,6 +173,7 @@ class JobRunner:
             try:
                 self._attempt()
                 self.execution.refresh_statistics()
+                self.execution.engine.finish()
                 return JobEnd.FINISHED, None
             except _Stopped:
                 return JobEnd.FINISHED, None

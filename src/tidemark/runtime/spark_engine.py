@@ -195,6 +195,12 @@ class SparkEngine:
         """Tell every slot."""
         self._slots.request_all("aborted", checkpoint_id)
 
+    def finish(self) -> None:
+        """Close the operators of every slot."""
+        for answer in self._slots.request_all("finish").values():
+            if isinstance(answer, BaseException):
+                raise answer
+
     def source_status(self) -> dict[int, dict[int, dict[str, Any]]]:
         """Statuses of all source functions.
 

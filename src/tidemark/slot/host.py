@@ -192,6 +192,24 @@ class SlotHost:
             self._deployment = None
             shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def finish(self) -> None:
+        """The input has ended and everything is processed: close every operator.
+
+        Raises:
+            ExecutionError: A user's `close` failed; the others were closed all the same.
+        """
+        failure: FailureInfo | None = None
+        with self._lock:
+            for hosted in reversed(list(self._hosted.values())):
+                try:
+                    hosted.operator.close()
+                except Exception as exc:
+                    failure = failure or self._describe(exc, hosted)
+            self._hosted.clear()
+            self.queryable.clear()
+        if failure is not None:
+            raise failure.error()
+
     def close(self) -> None:
         """The job is over: close every operator and delete local copies of its checkpoints."""
         self.reset()

@@ -62,6 +62,7 @@ class SlotServer:
         self._handlers: dict[str, Callable[[Any], Any]] = {
             "deploy": self._deploy,
             "reset": lambda _: self._host.reset(),
+            "finish": lambda _: self._host.finish(),
             "cut": self._cut,
             "complete": self._host.notify_complete,
             "aborted": self._host.notify_aborted,
