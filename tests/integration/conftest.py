@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,11 +46,14 @@ def checkpoints(tmp_path: Path) -> str:
 
 
 def slot_processes() -> list[int]:
-    """Pids of all slot processes on this machine."""
+    """Pids of the slot processes of this test run: those that inherited its registry of jobs."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
-        if "tidemark.slot.server" in " ".join(process.info["cmdline"] or ()):
-            found.append(process.pid)
+        if "tidemark.slot.server" not in " ".join(process.info["cmdline"] or ()):
+            continue
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("TIDEMARK_HOME") == os.environ["TIDEMARK_HOME"]:
+                found.append(process.pid)
     return found
 
 

@@ -1,0 +1,133 @@
+"""Queryable state of a job on Spark, read by a hammering client while slots are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.integration.test_jobs_on_spark import Discard, wait_for
+from tests.integration.test_recovery_on_spark import SlowNumbers
+
+from tidemark import FsStateBackend, KeyedProcessFunction, RestartStrategies, Types, ValueStateDescriptor
+from tidemark.errors import UnknownKeyOrNamespaceException, UnknownKvStateError
+from tidemark.jobs import find_job
+from tidemark.queryablestate import QueryableStateClient
+
+pytestmark = pytest.mark.spark
+
+
+def descriptor() -> ValueStateDescriptor:
+    return ValueStateDescriptor("count", Types.LONG())
+
+
+class QueryableCount(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        count = descriptor()
+        count.set_queryable("counts")
+        self.count = runtime_context.get_state(count)
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self.count.update((self.count.value() or 0) + 1)
+
+
+@pytest.fixture
+def job(make_env: Callable[..., Any], checkpoints: str) -> Any:
+    """A running job with the queryable state "counts", keys 0 to 9."""
+    env = make_env(2, **{"queryable-state__enable": "true"})
+    env.set_state_backend(FsStateBackend(checkpoints))
+    env.enable_checkpointing(300)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 100))
+    numbers = env.add_source(SlowNumbers(10_000_000)).key_by(lambda n: n % 10, Types.LONG())
+    numbers.process(QueryableCount(), Types.LONG()).add_sink(Discard())
+    client = env.execute_async("queryable")
+    wait_for(lambda: client.get_progress()["checkpoints"] >= 1)
+    yield client
+    client.cancel().result(30)
+
+
+def connect(job: Any, timeout: float = 60.0) -> QueryableStateClient:
+    record = find_job(job.get_job_id())
+    return QueryableStateClient(
+        "127.0.0.1", record.query_port, timeout=timeout, token=bytes.fromhex(record.token)
+    )
+
+
+def read(client: QueryableStateClient, job: Any, key: int) -> int:
+    state = client.get_kv_state(job.get_job_id(), "counts", key, Types.LONG(), descriptor()).result(60)
+    return int(state.value())
+
+
+def test_reads_through_three_slot_kills_are_correct_and_never_fail(job):
+    floors = dict.fromkeys(range(10), 0)
+    problems: list[str] = []
+    stop = threading.Event()
+    reads = [0]
+
+    def hammer(key: int) -> None:
+        with connect(job) as client:
+            while not stop.is_set():
+                floor = floors[key]
+                try:
+                    value = read(client, job, key)
+                except Exception as exc:
+                    problems.append(f"key {key}: {type(exc).__name__}: {exc}")
+                    return
+                reads[0] += 1
+                if value < floor:
+                    problems.append(f"key {key} fell to {value}, below {floor}")
+
+    threads = [threading.Thread(target=hammer, args=(key,)) for key in range(4)]
+    for thread in threads:
+        thread.start()
+    with connect(job) as client:
+        for kill in range(3):
+            seen = {key: read(client, job, key) for key in range(10)}
+            done = job.get_progress()["checkpoints"]
+            wait_for(lambda done=done: job.get_progress()["checkpoints"] >= done + 2)
+            floors.update(seen)
+            os.kill(job.get_progress()["slot_pids"][kill % 2], signal.SIGKILL)
+            wait_for(lambda kill=kill: job.get_progress()["attempt"] > kill)
+    attempts = job.get_progress()["attempt"]
+    wait_for(lambda: job.get_progress()["checkpoints_of_attempt"] >= 1)
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+
+    assert problems == []
+    assert attempts >= 3
+    assert reads[0] > 20
+
+
+def test_batched_reads_and_scans_agree_with_single_ones(job):
+    with connect(job) as client:
+        before = read(client, job, 3)
+        states = client.get_kv_states(
+            job.get_job_id(), "counts", [3, 4, 99], Types.LONG(), descriptor()
+        ).result(60)
+        pairs = client.scan(job.get_job_id(), "counts", Types.LONG(), descriptor(), limit=5).result(60)
+
+    assert states[0].value() >= before
+    assert states[2] is None
+    assert len(pairs) == 5
+    assert all(0 <= key < 10 and state.value() > 0 for key, state in pairs)
+
+
+def test_unknown_names_and_keys_are_told_apart(job):
+    with connect(job, timeout=5.0) as client:
+        with pytest.raises(UnknownKeyOrNamespaceException):
+            client.get_kv_state(job.get_job_id(), "counts", 99, Types.LONG(), descriptor()).result(60)
+        with pytest.raises(UnknownKvStateError):
+            client.get_kv_state(job.get_job_id(), "nothing", 1, Types.LONG(), descriptor()).result(60)
+
+
+def test_a_client_without_the_token_gets_nothing(job):
+    record = find_job(job.get_job_id())
+    with (
+        QueryableStateClient("127.0.0.1", record.query_port, timeout=3.0, token=b"x" * 32) as client,
+        pytest.raises(Exception, match=r"token|refused|closed|answer"),
+    ):
+        client.get_kv_state(job.get_job_id(), "counts", 1, Types.LONG(), descriptor()).result(30)
