@@ -129,6 +129,8 @@ def test_an_interrupt_cancels_the_job(program: Write, number: signal.Signals, co
         [sys.executable, "-m", "tidemark.cli", "run", "-D", "execution.target=local", str(program())],
         stdout=subprocess.DEVNULL,
         env=process_environment(),
+        # A suite that runs in the background of a shell ignores SIGINT, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     until(lambda: bool(list_jobs()))
     until_processed(list_jobs()[0].job_id)
