@@ -142,10 +142,10 @@ class Function(ABC):  # noqa: B024 - kinds of functions add the abstract methods
     Nothing here depends on `__init__`: subclasses need not call it (rule R7).
     """
 
-    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027 - optional hook
+    def open(self, runtime_context: RuntimeContext) -> None:
         """Called once per subtask and start, after state is restored and before the first element."""
 
-    def close(self) -> None:  # noqa: B027 - optional hook
+    def close(self) -> None:
         """Called exactly once per subtask and start, also after a failure."""
 
     def get_runtime_context(self) -> RuntimeContext:
