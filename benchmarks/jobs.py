@@ -97,6 +97,18 @@ def attach(env: StreamExecutionEnvironment, frame: Any, state: str, rows: Rows, 
     return keyed.process(function, output_type=PAIR).uid("work")
 
 
+def collect(stream: Any) -> list[tuple[int, int]]:
+    """Let the stream's pairs come to this process; the list fills while the job runs."""
+    found: list[tuple[int, int]] = []
+
+    def take(frame: Any, _epoch: int) -> None:
+        table = frame.toArrow()
+        found.extend(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+    stream.foreach_batch(take)
+    return found
+
+
 class RunningJob:
     """A stream that runs as fast as it can, and what is known of it."""
 
@@ -213,7 +225,7 @@ class SubCounts(KeyedProcessFunction):
 
 
 class MatchRules(KeyedBroadcastProcessFunction[int, Any, int, Any]):
-    """Counts how many rules a key's rows have matched. Rows that come before the rules count as well."""
+    """Counts how many rules a key's rows have matched, from when all rules are there."""
 
     def __init__(self, every: int, sample: int) -> None:
         self.every, self.sample = every, sample
@@ -222,12 +234,15 @@ class MatchRules(KeyedBroadcastProcessFunction[int, Any, int, Any]):
         self.state = runtime_context.get_state(ValueStateDescriptor("matches", PAIR))
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[tuple[int, int]]:
-        rows, matches = self.state.value() or (0, 0)
-        number = value[1]
+        number, seen, hits = value[1], 0, 0
         for rule, _ in ctx.get_broadcast_state(RULES_STATE).items():
+            seen += 1
             if number % (rule + 2) == 0:
-                matches += 1
-        rows += 1
+                hits += 1
+        if seen < RULES:
+            return
+        rows, matches = self.state.value() or (0, 0)
+        rows, matches = rows + 1, matches + hits
         self.state.update((rows, matches))
         if rows % self.every == 0 and value[0] % self.sample == 0:
             yield value[0], matches

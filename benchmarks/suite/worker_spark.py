@@ -8,6 +8,8 @@ Input is one warm-up micro-batch of other keys, then the measured one; start-up 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +20,7 @@ from suite.worker import Case, answer
 
 WARM = 20_000
 TTL_MS = 3_600_000
+TICKER = Path(__file__).with_name("ticker.py")
 
 
 def session(slots: int) -> Any:
@@ -124,10 +127,68 @@ def processor(case: Case, rows: Rows) -> Any:
     return {"value": Value, "list": Lists, "map": Maps}[state]()
 
 
+def latency(case: Case, folder: Path) -> dict[str, Any]:
+    """Age of events when a micro-batch has been collected; events come from the same ticker as tidemark's."""
+    import pandas as pd
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class CountAndPass(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.count = handle.getValueState("count", "count long")
+
+        def handleInputRows(self, key: Any, rows: Any, timer_values: Any) -> Any:
+            count = self.count.get()[0] if self.count.exists() else 0
+            for part in rows:
+                count += len(part)
+                yield pd.DataFrame({"t": part["t"]})
+            self.count.update((count,))
+
+    rate, seconds = case.options.get("rate", 1000), case.options.get("seconds", 20)
+    spark = session(case.slots)
+    with subprocess.Popen(
+        [sys.executable, str(TICKER), str(rate), str(seconds), str(case.keys)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as ticker:
+        assert ticker.stdout is not None
+        port = int(ticker.stdout.readline())
+        lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port).load()
+        parts = lines.selectExpr(
+            "CAST(split(value, ',')[0] AS LONG) AS k", "CAST(split(value, ',')[1] AS LONG) AS t"
+        )
+        ages: list[float] = []
+
+        def take(frame: Any, _batch: int) -> None:
+            created = [row[0] for row in frame.collect()]
+            now = time.time() * 1000
+            ages.extend(now - at / 1000 for at in created)
+
+        query = (
+            parts.groupBy("k")
+            .transformWithStateInPandas(CountAndPass(), "t long", "Append", "None")
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(folder / "query"))
+            .start()
+        )
+        sent = int(ticker.stdout.readline())
+        deadline = time.monotonic() + 300
+        while len(ages) < sent and time.monotonic() < deadline:
+            time.sleep(0.1)
+        query.stop()
+        ticker.kill()
+    settled = sorted(ages[len(ages) // 2 :])
+    spark.stop()
+    return {
+        "p50_ms": settled[len(settled) // 2],
+        "p99_ms": settled[int(len(settled) * 0.99)],
+        "correct": len(ages) == sent,
+    }
+
+
 def measure(case: Case) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="bench-spark-"))
     try:
-        return _measure(case, folder)
+        return latency(case, folder) if case.state == "latency" else _measure(case, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,0 +1,238 @@
+"""Worker of PyFlink: the same work in its DataStream API, on its local mini cluster.
+
+Settings, both execution modes: parallelism = slots; numbers from `NumberSequenceSource`, so that no Python runs
+before the key selector; types declared everywhere, so that nothing is pickled. Process mode: bundles of up to
+100,000 elements or one second, state caches of up to 100,000 keys per kind of state (`python.fn-execution.bundle.*`,
+`python.state.cache-size`, `python.map-state.*`); `options` of a case override them. Thread mode has no bundles
+and no cache. Steady state: time of the job less that of the same job over few rows, which also warms up the JVM.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyflink.common import Configuration, Duration, Time, Types, WatermarkStrategy
+from pyflink.common.watermark_strategy import TimestampAssigner
+from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.datastream.connectors.number_seq import NumberSequenceSource
+from pyflink.datastream.functions import (
+    AggregateFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    ProcessWindowFunction,
+)
+from pyflink.datastream.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from pyflink.datastream.window import TumblingEventTimeWindows
+
+from suite.work import LIST_LENGTH, MAP_KEYS, ROWS_PER_MS, RULES, WINDOW_MS, Rows, is_correct
+from suite.worker import Case, answer, timed
+
+PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
+RULES_STATE = MapStateDescriptor("rules", Types.LONG(), Types.LONG())
+FEW = 1_000
+MINIMUM_S = 2.0
+"""Differences of two jobs' times below this say nothing."""
+
+
+def with_ttl(descriptor: Any, ttl: bool) -> Any:
+    if ttl:
+        descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+    return descriptor
+
+
+class RunningSum(KeyedProcessFunction):
+    def __init__(self, rows: Rows, ttl: bool) -> None:
+        self.keys, self.every, self.sample, self.ttl = rows.key, rows.every, rows.sample, ttl
+
+    def open(self, runtime_context: Any) -> None:
+        self.total = runtime_context.get_state(
+            with_ttl(ValueStateDescriptor("total", Types.LONG()), self.ttl)
+        )
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[tuple[int, int]]:
+        key = self.keys(value)
+        total = (self.total.value() or 0) + key + 1
+        self.total.update(total)
+        if total % ((key + 1) * self.every) == 0 and key % self.sample == 0:
+            yield key, total
+
+
+class FullLists(KeyedProcessFunction):
+    def __init__(self, rows: Rows, ttl: bool) -> None:
+        self.keys, self.sample, self.ttl = rows.key, rows.sample, ttl
+
+    def open(self, runtime_context: Any) -> None:
+        self.values = runtime_context.get_list_state(
+            with_ttl(ListStateDescriptor("values", Types.LONG()), self.ttl)
+        )
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[tuple[int, int]]:
+        key = self.keys(value)
+        self.values.add(key + 1)
+        held = list(self.values.get())
+        if len(held) == LIST_LENGTH:
+            self.values.clear()
+            if key % self.sample == 0:
+                yield key, sum(held)
+
+
+class SubCounts(KeyedProcessFunction):
+    def __init__(self, rows: Rows, ttl: bool) -> None:
+        self.keys, self.sample, self.ttl = rows.key, rows.sample, ttl
+
+    def open(self, runtime_context: Any) -> None:
+        self.counts = runtime_context.get_map_state(
+            with_ttl(MapStateDescriptor("counts", Types.LONG(), Types.LONG()), self.ttl)
+        )
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[tuple[int, int]]:
+        key, sub = self.keys(value), value % MAP_KEYS
+        count = (self.counts.get(sub) or 0) + 1
+        self.counts.put(sub, count)
+        if count % 10 == 0 and key % self.sample == 0:
+            yield key * MAP_KEYS + sub, count
+
+
+class MatchRules(KeyedBroadcastProcessFunction):
+    def __init__(self, rows: Rows) -> None:
+        self.keys, self.every, self.sample = rows.key, rows.every, rows.sample
+
+    def open(self, runtime_context: Any) -> None:
+        self.state = runtime_context.get_state(ValueStateDescriptor("matches", PAIR))
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[tuple[int, int]]:
+        key = self.keys(value)
+        seen = hits = 0
+        for rule, _ in ctx.get_broadcast_state(RULES_STATE).items():
+            seen += 1
+            if (key + 1) % (rule + 2) == 0:
+                hits += 1
+        if seen < RULES:
+            return
+        rows, matches = self.state.value() or (0, 0)
+        rows, matches = rows + 1, matches + hits
+        self.state.update((rows, matches))
+        if rows % self.every == 0 and key % self.sample == 0:
+            yield key, matches
+
+    def process_broadcast_element(self, value: int, ctx: Any) -> Iterator[Any]:
+        ctx.get_broadcast_state(RULES_STATE).put(value, value)
+        yield from ()
+
+
+class EventTime(TimestampAssigner):
+    def extract_timestamp(self, value: int, record_timestamp: int) -> int:
+        return value // ROWS_PER_MS
+
+
+class SumValues(AggregateFunction):
+    def __init__(self, rows: Rows) -> None:
+        self.keys = rows.key
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: int, accumulator: int) -> int:
+        return accumulator + self.keys(value) + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, acc_a: int, acc_b: int) -> int:
+        return acc_a + acc_b
+
+
+class WithKey(ProcessWindowFunction):
+    def process(self, key: int, context: Any, elements: Any) -> Iterator[tuple[int, int]]:
+        for total in elements:
+            yield key, total
+
+    def clear(self, context: Any) -> None:
+        """No state per window."""
+
+
+def environment(case: Case, folder: Path) -> Any:
+    configuration = Configuration()
+    settings = {
+        "python.execution-mode": case.system.removeprefix("flink-"),
+        "python.executable": sys.executable,
+        "python.fn-execution.bundle.size": "100000",
+        "python.fn-execution.bundle.time": "1000",
+        "python.state.cache-size": "100000",
+        "python.map-state.read-cache-size": "100000",
+        "python.map-state.write-cache-size": "100000",
+        "parallelism.default": str(case.slots),
+        "state.backend.type": "hashmap" if case.backend == "heap" else "rocksdb",
+        "execution.checkpointing.dir": f"file://{folder}/checkpoints",
+        "execution.checkpointing.incremental": "true",
+        "rest.port": "0",
+        "taskmanager.memory.process.size": "4g",
+        "taskmanager.memory.managed.size": "1g",
+    }
+    if case.checkpoint_ms:
+        settings["execution.checkpointing.interval"] = f"{case.checkpoint_ms} ms"
+    for key, value in {**settings, **case.options}.items():
+        configuration.set_string(key, str(value))
+    return StreamExecutionEnvironment.get_execution_environment(configuration)
+
+
+def run(case: Case, rows: Rows, folder: Path) -> list[Any]:
+    """One job over all rows; its results."""
+    env = environment(case, folder)
+    strategy = WatermarkStrategy.no_watermarks()
+    if case.state == "window":
+        strategy = WatermarkStrategy.for_bounded_out_of_orderness(
+            Duration.of_days(1)
+        ).with_timestamp_assigner(EventTime())
+    numbers = env.from_source(NumberSequenceSource(0, rows.records - 1), strategy, "numbers", Types.LONG())
+    keyed = numbers.key_by(rows.key, key_type=Types.LONG())
+    if case.state == "window":
+        results = keyed.window(TumblingEventTimeWindows.of(Duration.of_millis(WINDOW_MS))).aggregate(
+            SumValues(rows), WithKey(), accumulator_type=Types.LONG(), output_type=PAIR
+        )
+    elif case.state == "broadcast":
+        rules = env.from_collection(list(range(RULES)), type_info=Types.LONG()).broadcast(RULES_STATE)
+        results = keyed.connect(rules).process(MatchRules(rows), output_type=PAIR)
+    else:
+        function = {"value": RunningSum, "list": FullLists, "map": SubCounts}[case.state]
+        results = keyed.process(function(rows, case.ttl), output_type=PAIR)
+    with results.execute_and_collect() as found:
+        return list(found)
+
+
+def measure(case: Case) -> dict[str, Any]:
+    folder = Path(tempfile.mkdtemp(prefix="bench-flink-"))
+    try:
+        few = Rows(FEW, case.keys, case.kind, built_for=case.records)
+        rows = Rows(case.records, case.keys, case.kind)
+        cold, _ = timed(lambda: run(case, few, folder))
+        start, _ = timed(lambda: run(case, few, folder))
+        seconds, found = timed(lambda: run(case, rows, folder))
+        steady = seconds - start
+        if steady < MINIMUM_S:
+            raise RuntimeError(
+                f"{case.records} rows took only {steady:.1f} s more than {FEW}; ask for more rows"
+            )
+        return {
+            "rate": (case.records - FEW) / steady,
+            "steady_s": steady,
+            "startup_s": start,
+            "warmup_s": cold,
+            "correct": is_correct(case.state, rows, found),
+        }
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    answer(measure)
