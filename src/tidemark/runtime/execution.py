@@ -11,12 +11,12 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from tidemark.api.executor import JobSettings, explicit_max_parallelism
+from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph, NodeKind
 from tidemark.checkpoint.completed import CompletedSnapshot, Origin
 from tidemark.checkpoint.coordinator import CheckpointCoordinator, CoordinatorSettings
@@ -24,7 +24,6 @@ from tidemark.checkpoint.layout import (
     JobLayout,
     SnapshotLocation,
     new_savepoint_directory,
-    resolve_snapshot_path,
     savepoint_location,
 )
 from tidemark.checkpoint.messages import (
@@ -53,7 +52,6 @@ from tidemark.checkpoint.messages import (
 )
 from tidemark.checkpoint.metadata.model import CheckpointMetadata, OperatorState
 from tidemark.checkpoint.metadata.registry import read_metadata, write_metadata
-from tidemark.checkpoint.rescale import SubtaskRestore, map_operators, plan_restore, resolve_max_parallelism
 from tidemark.checkpoint.retention import discard, discard_job, discard_unfinished
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
@@ -67,10 +65,11 @@ from tidemark.errors import (
     StorageError,
 )
 from tidemark.futures import CompletableFuture
-from tidemark.operators.base import MIN_WATERMARK
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
 from tidemark.runtime.pipeline import EpochDirective
 from tidemark.runtime.plan import build_plan
+from tidemark.runtime.progress import Progress, add_numbers
+from tidemark.runtime.restoration import deployments, open_savepoint
 from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.sources.driver import Source
 from tidemark.runtime.storage import StoragePlan
@@ -79,7 +78,7 @@ from tidemark.slot.deploy import BackendChoice, Deployment
 from tidemark.slot.host import CutRequest
 from tidemark.slot.vertex import dump_functions
 
-__all__ = ["CRASH_POINTS", "JobExecution", "JobParts", "Progress"]
+__all__ = ["CRASH_POINTS", "JobExecution", "JobParts"]
 
 CRASH_POINTS = (
     "epoch",
@@ -114,25 +113,6 @@ class _Barrier:
     commits: dict[str, bytes]
     watermarks: dict[str, int]
     epoch: int
-
-
-@dataclass(slots=True)
-class Progress:
-    """Counters a person or a web page wants to see."""
-
-    epoch: int = 0
-    records: int = 0
-    records_out: dict[int, int] = field(default_factory=dict)
-    last_epoch_ms: float = 0.0
-    watermark: int = MIN_WATERMARK
-    attempt: int = 0
-    restored_from: int | None = None
-    first_checkpoint: int = 1
-    """Id of the first checkpoint of the current attempt."""
-    metrics: dict[str, Any] = field(default_factory=dict)
-    """Metrics of the user's functions in slots, as of the last statistics."""
-    task_metrics: dict[str, Any] = field(default_factory=dict)
-    """Counters of functions fused into tasks, summed over all epochs."""
 
 
 class JobExecution:
@@ -180,7 +160,7 @@ class JobExecution:
         """Called at every crash point; tests raise here."""
         self.paused = False
         """While set, sources are not read: the job is about to stop."""
-        restored = self._open_savepoint(graph)
+        self.plan, restored = open_savepoint(self.plan, graph, settings, storage.savepoints)
         checkpointing = settings.checkpointing
         self.coordinator = CheckpointCoordinator(
             CoordinatorSettings(
@@ -307,7 +287,7 @@ class JobExecution:
             self.progress.records += report.records_in
             if report.position is not None:
                 positions.setdefault(report.source, {})[report.partition] = report.position
-            _add_numbers(self.progress.task_metrics, report.metrics)
+            add_numbers(self.progress.task_metrics, report.metrics)
             for vertex, count in report.records_out.items():
                 self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
         self._timers.update(_next_timers(result))
@@ -415,7 +395,7 @@ class JobExecution:
     def accumulators(self) -> dict[str, Any]:
         """Numeric metrics of the user's functions, summed over subtasks, as of the last statistics."""
         merged = dict(self.progress.task_metrics)
-        _add_numbers(merged, self.progress.metrics)
+        add_numbers(merged, self.progress.metrics)
         return merged
 
     def refresh_statistics(self) -> list[dict[str, Any]]:
@@ -423,7 +403,7 @@ class JobExecution:
         stats = self.engine.stats()
         merged: dict[str, Any] = {}
         for slot in stats:
-            _add_numbers(merged, slot["metrics"])
+            add_numbers(merged, slot["metrics"])
         self.progress.metrics = merged
         return stats
 
@@ -558,28 +538,6 @@ class JobExecution:
 
     # Restoring
 
-    def _open_savepoint(self, graph: Graph) -> CompletedSnapshot | None:
-        path = self.settings.savepoint_path
-        if path is None:
-            return None
-        storage = self._storage_plan.savepoints
-        directory = resolve_snapshot_path(storage, path)
-        metadata = read_metadata(storage, directory)
-        mapped = map_operators(metadata, self._all_uids(), self.settings.allow_non_restored_state)
-        adopted = {}
-        for vertex in self.plan.in_slots():
-            explicit = explicit_max_parallelism(graph.nodes[vertex.id], self.settings)
-            operator = mapped.get(vertex.uid)
-            if vertex.keyed:
-                adopted[vertex.uid] = resolve_max_parallelism(
-                    operator, vertex.parallelism, explicit, vertex.max_parallelism
-                )
-        self.plan = self.plan.with_max_parallelism(adopted)
-        return CompletedSnapshot(metadata.checkpoint_id, directory, Origin.EXTERNAL, metadata.timestamp)
-
-    def _all_uids(self) -> list[str]:
-        return [vertex.uid for vertex in self.plan.vertices.values()]
-
     def _deploy_newest(self) -> tuple[CompletedSnapshot | None, CheckpointMetadata | None]:
         """Deploy with the newest snapshot that can be read, and return it; without any if there never was one."""
         problems: list[str] = []
@@ -603,57 +561,24 @@ class JobExecution:
     def _deploy(self, snapshot: CompletedSnapshot | None, metadata: CheckpointMetadata | None) -> None:
         self.watermarks = WatermarkTracker(self.plan)
         marks = {} if metadata is None else self.watermarks.restore(metadata.watermarks)
-        self.engine.deploy(self._deployments(snapshot, metadata, marks))
-
-    def _deployments(
-        self,
-        snapshot: CompletedSnapshot | None,
-        metadata: CheckpointMetadata | None,
-        watermarks: dict[str, int],
-    ) -> list[Deployment]:
-        shares: list[dict[str, SubtaskRestore]] = [{} for _ in range(self.plan.slots)]
-        if snapshot is not None and metadata is not None:
-            location = (
-                self._layout.checkpoint(snapshot.checkpoint_id)
-                if snapshot.origin is Origin.CHECKPOINT
-                else savepoint_location(snapshot.directory)
-            )
-            mapped = map_operators(metadata, self._all_uids(), allow_non_restored=True)
-            for vertex in self.plan.in_slots():
-                operator = mapped.get(vertex.uid)
-                if operator is not None:
-                    for share in plan_restore(operator, metadata, location, vertex.parallelism):
-                        shares[share.index][vertex.uid] = share
-        choice = self._storage_plan.choice
-        return [
-            Deployment(
-                self.job_id,
-                self.attempt,
-                slot,
-                self._functions,
-                self._backend,
-                choice,
-                self.plan.batch_mode,
-                self._storage_plan.queryable,
-                self.plan.job_parameters,
-                None if snapshot is None else shares[slot],
-                None if snapshot is None else snapshot.checkpoint_id,
-                snapshot is not None and snapshot.origin is Origin.CHECKPOINT,
-                watermarks,
-            )
-            for slot in range(self.plan.slots)
-        ]
+        common = Deployment(
+            job_id=self.job_id,
+            attempt=self.attempt,
+            slot=0,
+            vertices=self._functions,
+            backend=self._backend,
+            storage=self._storage_plan.choice,
+            batch_mode=self.plan.batch_mode,
+            queryable=self._storage_plan.queryable,
+            job_parameters=self.plan.job_parameters,
+            watermarks=marks,
+        )
+        self.engine.deploy(deployments(common, self.plan, self._layout, snapshot, metadata))
 
     def _observe_sources(self) -> None:
         for vertex_id, source in self.sources.items():
             watermark, idle = source.watermark()
             self.watermarks.source(vertex_id, watermark, idle=idle, ended=source.ended)
-
-
-def _add_numbers(total: dict[str, Any], values: dict[str, Any]) -> None:
-    for name, value in values.items():
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            total[name] = total.get(name, 0) + value
 
 
 def _next_timers(result: EpochResult) -> dict[tuple[int, int], int | None]:
