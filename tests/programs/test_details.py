@@ -471,7 +471,9 @@ class Scripted(SourceFunction):
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_a_watermark_of_a_source_is_everywhere_before_the_records_behind_it(depth: int, make_env: Any) -> None:
+def test_a_watermark_of_a_source_is_everywhere_before_the_records_behind_it(
+    depth: int, make_env: Any
+) -> None:
     late = OutputTag("late")
     stream = make_env(2).add_source(Scripted())
     for _ in range(depth):

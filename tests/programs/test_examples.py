@@ -16,7 +16,9 @@ import pytest
 # Needs Spark: run by tests/integration/test_processor.py.
 ON_SPARK = {"savepoint_as_dataframe"}
 EXAMPLES = [
-    path for path in sorted((Path(__file__).parents[2] / "examples").glob("*.py")) if path.stem not in ON_SPARK
+    path
+    for path in sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+    if path.stem not in ON_SPARK
 ]
 EXPECTED = Path(__file__).parent / "expected"
 FREE_ORDER = {
