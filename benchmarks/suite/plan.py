@@ -14,7 +14,7 @@ ROWS = {
     "tidemark": 2_000_000,
     "spark-pandas": 500_000,
     "spark-row": 200_000,
-    "flink-thread": 60_000,
+    "flink-thread": 300_000,
     "flink-process": 60_000,
     "bytewax": 2_000_000,
 }
@@ -22,8 +22,8 @@ QUICK_ROWS = {
     "tidemark": 1_000_000,
     "spark-pandas": 200_000,
     "spark-row": 50_000,
-    "flink-thread": 20_000,
-    "flink-process": 10_000,
+    "flink-thread": 100_000,
+    "flink-process": 20_000,
     "bytewax": 1_000_000,
 }
 NEXMARK = ("q4", "q5", "q7", "q8", "q11", "q12", "q18", "q20")
@@ -42,19 +42,22 @@ class Entry:
 
 def quick() -> list[Entry]:
     """The heart of the comparison; most telling cases first, as the time may run out."""
-    entries = [
-        Entry("value", "10 k keys, uniform, heap", Case(system, records=QUICK_ROWS[system]))
-        for system in ("tidemark", "flink-thread", "spark-pandas", "bytewax")
-    ]
-    entries += [
-        Entry(
-            "value", "10 k keys, uniform, heap", Case("flink-process", records=QUICK_ROWS["flink-process"]), 1
-        ),
-        Entry("value", "10 k keys, uniform, heap", Case("spark-row", records=QUICK_ROWS["spark-row"]), 1),
-        Entry("value", "10 k keys, uniform, rocksdb", Case("tidemark", backend="rocksdb"), 1),
+    heap, rocksdb = "10 k keys, uniform, heap", "10 k keys, uniform, rocksdb"
+
+    def value(system: str, label: str, repeat: int = 0) -> Entry:
+        backend = "heap" if label == heap else "rocksdb"
+        return Entry("value", label, Case(system, records=QUICK_ROWS[system], backend=backend), repeat)
+
+    return [
+        value("tidemark", heap),
+        value("flink-thread", heap),
+        value("spark-pandas", rocksdb),
+        value("bytewax", heap),
+        value("tidemark", rocksdb, 1),
+        value("flink-process", heap, 1),
+        value("spark-row", rocksdb, 1),
         Entry("latency", "1,000 events/s", _latency("tidemark"), 1),
     ]
-    return entries
 
 
 def full() -> list[Entry]:
@@ -63,6 +66,7 @@ def full() -> list[Entry]:
         *_values(),
         *_kinds_of_state(),
         *_features(),
+        *_tuning(),
         *_operations(),
         *_nexmark(),
         *_growth(),
@@ -125,6 +129,18 @@ def _features() -> Iterator[Entry]:
         for system in ("flink-thread", "bytewax"):
             case = Case(system, records=ROWS[system], keys=100_000, checkpoint_ms=interval)
             yield Entry("checkpoint", f"{label}, 100 k keys, heap", case)
+
+
+def _tuning() -> Iterator[Entry]:
+    """Settings of PyFlink's process mode that were tried; the suite uses the largest ones."""
+    sizes = ("python.fn-execution.bundle.size", "python.state.cache-size")
+    for bundle, cache in ((1_000, 1_000), (10_000, 10_000), (100_000, 1_000), (1_000_000, 100_000)):
+        case = Case(
+            "flink-process",
+            records=ROWS["flink-process"],
+            options=dict(zip(sizes, (bundle, cache), strict=True)),
+        )
+        yield Entry("tuning", f"bundle {bundle:,}, cache {cache:,}", case, 1)
 
 
 def _latency(system: str) -> Case:

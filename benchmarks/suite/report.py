@@ -25,6 +25,7 @@ TITLES = {
     "window": "Event-time tumbling window, records per second",
     "broadcast": "Broadcast rules, records per second",
     "checkpoint": "Checkpoints on and off, records per second",
+    "tuning": "Settings of PyFlink's process mode, running sum, 10 k keys (default: bundle and cache of 1,000)",
     "latency": "Latency from the creation of an event to the sink",
     "recovery": "Recovery after `kill -9` of a slot",
     "rescale": "Rescaling through a savepoint",
