@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,6 +46,8 @@ def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
     assert process.stdin is not None
     process.stdin.write(json.dumps(setting).encode() + b"\n")
     process.stdin.close()
+    # Spark keeps this worker for later tasks; without somebody who waits, the ended slot would stay a zombie.
+    threading.Thread(target=process.wait, name="slot-reaper", daemon=True).start()
     return setting["slot"], process.pid, log
 
 
