@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-__all__ = ["Row", "RowKind", "row_of"]
+__all__ = ["Row", "RowKind", "row_of", "rows_of"]
 
 
 class RowKind(Enum):
@@ -115,12 +115,16 @@ class Row:
         return -1
 
     def __getitem__(self, item: Any) -> Any:
-        if isinstance(item, str):
-            at = self._index(item)
-            if at < 0:
-                raise KeyError(item)
-            return self._values[at]
-        return self._values[item]
+        # Positions are what the hot path uses; a name is not an index, which costs nothing to find out.
+        try:
+            return self._values[item]
+        except TypeError:
+            if not isinstance(item, str):
+                raise
+        at = self._index(item)
+        if at < 0:
+            raise KeyError(item)
+        return self._values[at]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(key, str):
@@ -193,6 +197,19 @@ def row_of(values: Sequence[Any], field_names: tuple[str, ...] | None = None, ki
     row._fields = field_names
     row._row_kind = kind
     return row
+
+
+def rows_of(values: Sequence[Sequence[Any]], field_names: tuple[str, ...] | None = None) -> list[Row]:
+    """`row_of` for many rows at once, without a call for each."""
+    rows: list[Row] = []
+    append, new, insert = rows.append, _new_row, _INSERT
+    for fields in values:
+        row = new(Row)
+        row._values = fields
+        row._fields = field_names
+        row._row_kind = insert
+        append(row)
+    return rows
 
 
 def _plain(value: Any) -> Any:

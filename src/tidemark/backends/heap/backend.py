@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidemark.backends.heap.cleanup import IncrementalCleanup
 from tidemark.backends.heap.cut import HeapCut, LiveStateTable
-from tidemark.backends.heap.handles import HeapTtlValueState, HeapValueState
+from tidemark.backends.heap.handles import HeapLongState, HeapTtlValueState, HeapValueState
 from tidemark.backends.heap.restored import RestoredState, new_table
 from tidemark.backends.heap.tables import HeapTable, HeapValueTable, unit_copier
 from tidemark.backends.registration import (
@@ -31,6 +31,7 @@ from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.layers import FrozenView
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
+from tidemark.state.serializers.builtin import LongSerializer
 from tidemark.state.snapshot import KeyedCut, StateMeta, StateTable
 
 __all__ = ["HeapKeyedStateBackend"]
@@ -78,7 +79,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         if spec.ttl is None:
             if spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID:
                 assert isinstance(table, HeapValueTable)
-                return HeapValueState(spec, self.context, table)
+                shortcut = HeapLongState if type(spec.value) is LongSerializer else HeapValueState
+                return shortcut(spec, self.context, table)
             return create_handle(spec, self.context, table)
         cleanup = self._cleanup_of(spec, table)
         plain = spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID

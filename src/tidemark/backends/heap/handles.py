@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidemark.backends.registration import StateSpec
     from tidemark.state.backend import KeyContext
 
-__all__ = ["HeapTtlValueState", "HeapValueState"]
+__all__ = ["HeapLongState", "HeapTtlValueState", "HeapValueState"]
 
 
 class HeapValueState(TableValueState):
@@ -46,6 +46,19 @@ class HeapValueState(TableValueState):
             return
         normalize = self._normalize
         self._store.live[self._context.token] = value if normalize is None else normalize(value)
+
+
+class HeapLongState(HeapValueState):
+    """Value state of LONG, the counter of every job: its range check needs no call of its own."""
+
+    __slots__ = ()
+
+    def update(self, value: Any) -> None:
+        """Overwrite; None clears."""
+        if type(value) is int and -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+            self._store.live[self._context.token] = value
+        else:
+            super().update(value)
 
 
 class HeapTtlValueState(TableValueState):

@@ -16,7 +16,7 @@ from tidemark.state.serializers.compatibility import CompositeTypeSerializerSnap
 from tidemark.state.serializers.leaf import misfit
 from tidemark.state.serializers.record import RecordCodec, none_or, null_positions, struct_column
 from tidemark.state.serializers.streams import DataInputView, DataOutputView
-from tidemark.types.row import Row, RowKind, row_of
+from tidemark.types.row import Row, RowKind, row_of, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,7 +130,7 @@ class RowSerializer(BinarySerializer[Row]):
         width, names = len(self.fields), self.names
         columns = [field.from_arrow(array.field(i)) for i, field in enumerate(self.fields)]
         values: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * len(array)
-        rows: list[Any] = [row_of(row, names) for row in values]
+        rows: list[Any] = rows_of(values, names)
         kinds = array.field(width)
         if kinds.null_count != len(array):
             for row, kind in zip(rows, kinds.to_pylist(), strict=True):
