@@ -17,7 +17,10 @@ NESTED = [
 ]
 
 
-@pytest.mark.parametrize(("type_info", "value"), [*TYPES, *NESTED], ids=lambda each: str(each)[:60])
+@pytest.mark.parametrize(
+    ("type_info", "value"),
+    [pytest.param(kind, value, id=f"{at}-{kind}"[:60]) for at, (kind, value) in enumerate([*TYPES, *NESTED])],
+)
 def test_a_carrier_goes_from_columns_to_bytes_and_back(type_info, value):
     serializer = serializer_for(type_info)
     values = [value(number) for number in NUMBERS]
