@@ -221,13 +221,10 @@ def _measure(case: Case, folder: Path) -> dict[str, Any]:
         transform(processor(case, rows), "k long, total long", "Append", time_mode)
         .writeStream.foreachBatch(lambda frame, _batch: found.extend(frame.collect()))
         .option("checkpointLocation", str(folder / "query"))
-        .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
-    batches = [batch for batch in query.recentProgress if batch.numInputRows]
-    if [batch.numInputRows for batch in batches] != [WARM, case.records]:
-        raise RuntimeError(f"unexpected micro-batches: {[batch.numInputRows for batch in batches]}")
+    batches = _batches(query, [WARM, case.records])
+    query.stop()
     steady = batches[1].durationMs["addBatch"] / 1000
     limit = case.keys * (MAP_KEYS if case.state == "map" else 1)
     result = {
@@ -242,6 +239,23 @@ def _measure(case: Case, folder: Path) -> dict[str, Any]:
     }
     spark.stop()
     return result
+
+
+def _batches(query: Any, wanted: list[int]) -> list[Any]:
+    """The progress of the micro-batches with rows, once there are as many as wanted.
+
+    With timers or TTL a query runs micro-batches without rows for ever, so its end cannot be waited for.
+    """
+    while True:
+        if query.exception() is not None:
+            raise query.exception()
+        batches = [batch for batch in query.recentProgress if batch.numInputRows]
+        sizes = [batch.numInputRows for batch in batches]
+        if sizes == wanted:
+            return batches
+        if sizes != wanted[: len(sizes)]:
+            raise RuntimeError(f"unexpected micro-batches: {sizes}")
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
