@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,8 @@ def bars(axes: Any, rows: Rows) -> None:
         ]
         axes.bar(places, rates, width, yerr=spread, color=COLOURS[system], label=system, capsize=2)
     axes.set_yscale("log")
+    lowest = min(row["figures"]["rate"]["low"] for row in rows)
+    axes.set_ylim(bottom=10 ** math.floor(math.log10(lowest)))
     axes.set_xticks(
         [at + 0.4 - width / 2 for at in range(len(labels))], labels, rotation=30, ha="right", fontsize=7
     )

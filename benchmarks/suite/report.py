@@ -226,7 +226,11 @@ def _rate_line(row: dict[str, Any]) -> str:
     rate = row["figures"]["rate"]
     startup = row["figures"].get("startup_s", {"median": 0.0})["median"]
     times = f"{row['times']:.1f} x" if "times" in row else ""
-    note = f" ({'; '.join(row['problems'])})" if row["problems"] else ""
+    notes = (
+        [f"{row['figures']['epoch_ms']['median']:.0f} ms per epoch"] if "epoch_ms" in row["figures"] else []
+    )
+    notes += row["problems"]
+    note = f" ({'; '.join(notes)})" if notes else ""
     return (
         f"{head}| {rate['median']:,.0f}{note} | {rate['low']:,.0f}-{rate['high']:,.0f} | {times} "
         f"| {startup:.1f} | {row['repetitions']} |"
