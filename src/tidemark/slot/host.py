@@ -66,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 EMPTY = -1
 """Flags of a frame without records: it only lets what is due fire (and drains a source)."""
-_CHUNK = 2048
+_CHUNK = 1024
 """Records processed between two looks at waiting queries."""
 
 

@@ -11,7 +11,12 @@ import pyarrow as pa
 
 from tidemark.backends.heap.cleanup import IncrementalCleanup
 from tidemark.backends.heap.cut import HeapCut, LiveStateTable
-from tidemark.backends.heap.handles import HeapLongState, HeapTtlValueState, HeapValueState
+from tidemark.backends.heap.handles import (
+    HeapLongState,
+    HeapTtlLongState,
+    HeapTtlValueState,
+    HeapValueState,
+)
 from tidemark.backends.heap.restored import RestoredState, new_table
 from tidemark.backends.heap.tables import HeapTable, HeapValueTable, unit_copier
 from tidemark.backends.registration import (
@@ -86,7 +91,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         plain = spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID
         if plain and not TtlRule(spec.ttl).renew_on_read:
             assert isinstance(table, HeapValueTable)
-            handle = HeapTtlValueState(spec, self.context, table, cleanup)
+            expiring = HeapTtlLongState if type(spec.value) is LongSerializer else HeapTtlValueState
+            handle = expiring(spec, self.context, table, cleanup)
             self._expiring_values.append(handle)
             return handle
         return create_handle(spec, self.context, table, None if cleanup is None else cleanup.step)

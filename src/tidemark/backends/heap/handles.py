@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidemark.backends.registration import StateSpec
     from tidemark.state.backend import KeyContext
 
-__all__ = ["HeapLongState", "HeapTtlValueState", "HeapValueState"]
+__all__ = ["HeapLongState", "HeapTtlLongState", "HeapTtlValueState", "HeapValueState"]
 
 
 class HeapValueState(TableValueState):
@@ -124,3 +124,17 @@ class HeapTtlValueState(TableValueState):
     def clear(self) -> None:
         """Remove the value."""
         self.update(None)
+
+
+class HeapTtlLongState(HeapTtlValueState):
+    """Value state of LONG with time-to-live; see `HeapLongState`."""
+
+    __slots__ = ()
+
+    def update(self, value: Any) -> None:
+        """Overwrite and stamp; None clears."""
+        if self.calm and type(value) is int and -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+            context = self._context
+            self._store.live[context.token] = (value, context.now)
+        else:
+            super().update(value)
