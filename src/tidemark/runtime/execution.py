@@ -323,7 +323,8 @@ class JobExecution:
             match event.kind:
                 case "written":
                     checkpoint_id, states, async_ms = event.payload
-                    self._carry_out(SlotAcknowledged(checkpoint_id, event.slot, states, 0, async_ms))
+                    sync_ms = sum(state.sync_ms for state in states.values())
+                    self._carry_out(SlotAcknowledged(checkpoint_id, event.slot, states, sync_ms, async_ms))
                 case "declined":
                     checkpoint_id, reason, message = event.payload
                     self._carry_out(SlotDeclined(checkpoint_id, event.slot, FailureReason[reason], message))
