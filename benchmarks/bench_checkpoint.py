@@ -139,6 +139,9 @@ def written(run: Run) -> None:
     run.table.title(f"Bytes of incremental checkpoints, RocksDB, {keys:,} keys, 2 slots")
     for number, (what, condition) in enumerate(steps.items()):
         progress(f"bytes: {what}")
+        if number:
+            # Compaction of what was loaded before rewrites files as well; wait until that is over.
+            job.wait("compaction", lambda: _settled(job.checkpoints()[0]))
         before = {record.checkpoint_id for record in job.checkpoints()}
         touched = add_file(run, source, number, condition)
         job.wait(f"epoch {number + 1}", lambda: len(job.busy_epochs) > number)  # noqa: B023
@@ -154,6 +157,10 @@ def written(run: Run) -> None:
         if number:
             run.table.row("  share of the whole state", f"{part:.1f} %", *target)
     job.cancel()
+
+
+def _settled(record: Any) -> bool:
+    return bool(record.state_size) and record.written_size * 100 < record.state_size
 
 
 def add_file(run: Run, source: Path, number: int, condition: str) -> int:
