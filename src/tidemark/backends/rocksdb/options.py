@@ -62,6 +62,9 @@ class RocksDBOptions:
     write_buffer_size: int = 8 * _MIB
     max_write_buffer_number: int = 2
     target_file_size: int = 32 * _MIB
+    level_zero_files: int = 12
+    """Flushed files before they are merged into the next level. Every incremental checkpoint flushes, and a merge
+    rewrites the whole level, which the checkpoint after it then uploads: with RocksDB's 4 every fourth one would."""
     max_bytes_for_level_base: int = 128 * _MIB
     level_compaction_dynamic_level_bytes: bool = True
     bloom_bits: float = 10.0
@@ -81,7 +84,7 @@ class RocksDBOptions:
     def __post_init__(self) -> None:
         positive = (
             "block_cache_size", "block_size", "write_buffer_size", "max_write_buffer_number",
-            "target_file_size", "max_bytes_for_level_base", "max_background_jobs",
+            "target_file_size", "level_zero_files", "max_bytes_for_level_base", "max_background_jobs",
         )  # fmt: skip
         for name in positive:
             if getattr(self, name) <= 0:
@@ -154,6 +157,7 @@ def native_options(options: RocksDBOptions) -> Any:
     native.set_max_write_buffer_number(options.max_write_buffer_number)
     native.set_db_write_buffer_size(options.write_buffer_size * options.max_write_buffer_number)
     native.set_target_file_size_base(options.target_file_size)
+    native.set_level_zero_file_num_compaction_trigger(options.level_zero_files)
     native.set_max_bytes_for_level_base(options.max_bytes_for_level_base)
     native.set_level_compaction_dynamic_level_bytes(options.level_compaction_dynamic_level_bytes)
     native.set_compression_type(getattr(rocksdict.DBCompressionType, options.compression)())
