@@ -303,6 +303,8 @@ def test_serializers_and_types_survive_pickling(type_info: Any, values: Any) -> 
 
 
 @given(data=st.binary(max_size=40), name=st.sampled_from(sorted(ALL)))
+@example(data=b"l" + bytes(7), name="SQL_TIME")
+@example(data=b"\x7f\xff\xff\xff", name="SQL_DATE")
 @settings(PROFILE, max_examples=2000)
 def test_arbitrary_bytes_never_crash_the_typed_decoders(data: bytes, name: str) -> None:
     if name in ("PICKLED", "SERIALIZED", "LIST_OF_SERIALIZED"):

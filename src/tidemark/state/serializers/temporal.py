@@ -62,7 +62,7 @@ class SqlDateSerializer(LeafSerializer["datetime.date | None"]):
         (days,) = _unpack(_DAYS, data, self.type_name)
         try:
             return datetime.date.fromordinal(days + _EPOCH_DAY)
-        except ValueError as exc:
+        except (ValueError, OverflowError) as exc:
             raise _undecodable(data, self.type_name) from exc
 
     def arrow_type(self) -> pa.DataType:
@@ -122,7 +122,7 @@ class SqlTimeSerializer(_ZonelessSerializer):
         seconds, micros = divmod(_unpack(_MICROS, data, self.type_name)[0], 1_000_000)
         try:
             return datetime.time(seconds // 3600, seconds // 60 % 60, seconds % 60, micros)
-        except ValueError as exc:
+        except (ValueError, OverflowError) as exc:
             raise _undecodable(data, self.type_name) from exc
 
     def arrow_type(self) -> pa.DataType:
