@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
+import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -88,7 +91,7 @@ class SlotManager:
             SlotLostError: A slot did not come up; quotes the end of its log where it can be read.
         """
         for index in [i for i, slot in self._slots.items() if not slot.client.alive]:
-            del self._slots[index]
+            _remove_scratch(self._slots.pop(index))
         missing = [index for index in range(count) if index not in self._slots]
         self.request_all("reset")
         while not self._events.empty():
@@ -172,6 +175,7 @@ class SlotManager:
             time.sleep(0.01)
         for slot in self._slots.values():
             slot.client.close()
+            _remove_scratch(slot)
         self._slots.clear()
 
     def _accept(self) -> None:
@@ -219,6 +223,12 @@ class SlotManager:
                     del sent[index]
                     slot.client.close()
                     self.on_silent()
+
+
+def _remove_scratch(slot: _Slot) -> None:
+    """Remove the directory of a slot that is gone; one that was killed on this machine could not do it itself."""
+    if slot.address.machine == socket.gethostname():
+        shutil.rmtree(os.path.dirname(slot.log), ignore_errors=True)
 
 
 def _log_tail(path: str) -> str:
