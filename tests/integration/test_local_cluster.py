@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.integration.conftest import slot_processes
 from tests.integration.test_jobs_on_spark import wait_for
 from tests.integration.test_recovery_on_spark import committed, expected, numbers_job
 
@@ -67,10 +68,15 @@ def executors(driver: int) -> list[psutil.Process]:
 
 
 def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
+    """First an executor alone: its slot lives on, and whether the epoch notices depends on the moment.
+
+    Then an executor and a slot together, as when a machine is lost: that has to end the attempt.
+    """
     limit, rng = 40_000, random.Random(11)
+    others = set(slot_processes())
     driver = start(tmp_path, limit)
     try:
-        for _kill in range(2):
+        for machine_lost in (False, True):
             before = set((tmp_path / "checkpoints").rglob("_metadata"))
 
             def new_checkpoint(before: set[Path] = before) -> bool:
@@ -82,6 +88,10 @@ def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
             victims = executors(driver.pid)
             assert victims
             rng.choice(victims).kill()
+            if machine_lost:
+                own = sorted(set(slot_processes()) - others)
+                assert own
+                psutil.Process(rng.choice(own)).kill()
 
         assert driver.wait(180) == 0, (tmp_path / "driver.log").read_text()[-4000:]
     finally:
@@ -90,6 +100,4 @@ def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
             driver.wait()
 
     assert committed(tmp_path / "out") == expected(limit)
-    assert "is restarted" in (tmp_path / "driver.log").read_text(), (
-        "a killed executor must have ended an attempt"
-    )
+    assert "is restarted" in (tmp_path / "driver.log").read_text(), "a lost machine must have ended an attempt"
