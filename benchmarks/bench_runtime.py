@@ -32,8 +32,10 @@ from suite.worker import Case
 from tidemark import KeyedProcessFunction, Types, ValueStateDescriptor
 
 EVERY = 100
-BATCH_ROWS = 20_000
+BATCH_ROWS = 50_000
 EPOCH_ROWS = 2_000
+WARM_RUNS = 3
+"""A run takes two or three seconds; the JVM compiles what it runs for about ten."""
 WARM_EPOCHS = 60
 EPOCHS = 60
 PARTS = ("tidemark", "bare", "pandas", "epochs")
@@ -192,7 +194,8 @@ def _loop(batches: Any) -> list[tuple[int, int]]:
     for keys, rows in batches:
         for key, row in zip(keys, rows, strict=True):
             state.key = key
-            found.extend(process(row, None))
+            for pair in process(row, None):
+                found.append(pair)
     return found
 
 
@@ -238,7 +241,8 @@ def measure(arguments: argparse.Namespace, table: Table) -> None:
     with epoch_log() as log:
         if "tidemark" in parts:
             progress("warm-up of the JVM")
-            run_tidemark(spark, log, records // 2, keys)
+            for _ in range(WARM_RUNS):
+                run_tidemark(spark, log, records, keys)
         for repetition in range(arguments.repeat):
             if "tidemark" in parts:
                 progress(f"repetition {repetition + 1}: tidemark")

@@ -35,7 +35,8 @@ def session(slots: int) -> Any:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(slots),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),

@@ -100,4 +100,6 @@ def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
             driver.wait()
 
     assert committed(tmp_path / "out") == expected(limit)
-    assert "is restarted" in (tmp_path / "driver.log").read_text(), "a lost machine must have ended an attempt"
+    assert "is restarted" in (tmp_path / "driver.log").read_text(), (
+        "a lost machine must have ended an attempt"
+    )

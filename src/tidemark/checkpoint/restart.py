@@ -16,7 +16,7 @@ from tidemark.errors import ConfigError, RestoreError, SchemaIncompatibleError
 
 __all__ = ["GiveUp", "Restart", "decide", "is_curable"]
 
-_INCURABLE = (SchemaIncompatibleError, RestoreError, pickle.PicklingError)
+_INCURABLE = (ConfigError, SchemaIncompatibleError, RestoreError, pickle.PicklingError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def decide(strategy: RestartStrategyConfiguration, now: int, failures: Sequence[
 
 
 def is_curable(error: BaseException) -> bool:
-    """Whether trying again can help; state that does not fit the job never fits by itself."""
+    """Whether trying again can help; state or a set-up that does not fit the job never fits by itself."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, _INCURABLE):

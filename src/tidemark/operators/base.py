@@ -11,7 +11,7 @@ One call at a time. Whoever drives an operator calls `cut` only between two othe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_WATERMARK",
     "MIN_WATERMARK",
+    "SMALL_BATCH",
     "Batch",
     "NativeRestore",
     "Operator",
@@ -39,6 +40,8 @@ __all__ = [
     "SubtaskInfo",
 ]
 
+SMALL_BATCH = 1024
+"""Records whose objects fit into a core's own cache; more at once only pays where something is batched."""
 MIN_WATERMARK = -(2**63)
 MAX_WATERMARK = 2**63 - 1
 
@@ -55,6 +58,19 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def parts(self, limit: int) -> Iterator[Batch]:
+        """The same records as consecutive batches of at most `limit`."""
+        if len(self.values) <= limit:
+            yield self
+            return
+        for at in range(0, len(self.values), limit):
+            part = slice(at, at + limit)
+            yield Batch(
+                self.values[part],
+                None if self.timestamps is None else self.timestamps[part],
+                None if self.keys is None else self.keys[part],
+            )
 
 
 class Output:
@@ -157,6 +173,11 @@ class RestoredState:
 
 class Operator(ABC):
     """One parallel instance of an operator."""
+
+    @property
+    def batch_limit(self) -> int:
+        """How many records one call of `process` should get at most; see `SMALL_BATCH`."""
+        return SMALL_BATCH
 
     @abstractmethod
     def setup(self, environment: OperatorEnvironment) -> None:

@@ -1,13 +1,14 @@
 """Keyed operators of one input: map, flat_map, filter and process with keyed state.
 
 The loops below are the performance budget of the whole product. Per record they set the current key,
-call the user's bound method and drain its result in C (`list.extend`); whatever can wait for the end of
-the batch waits: padding of timestamps, search for side outputs, timers.
+call the user's bound method and append its results; whatever can wait for the end of the batch waits:
+padding of timestamps, search for side outputs, timers. (`list.extend` of a generator would be slower: it
+grows the list by a guess and shrinks it again, for every record.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidemark.operators.base import Batch, Output
@@ -34,22 +35,16 @@ __all__ = [
     "KeyedFlatMapOperator",
     "KeyedMapOperator",
     "KeyedProcessOperator",
-    "drain_into",
+    "appender",
     "flat_map_keyed",
     "process_keyed",
 ]
 
 
-def drain_into(values: list[Any], copies: bool) -> Callable[[Iterable[Any]], None]:
-    """The function that adds a result to `values`, as it is or copied (see `tidemark.operators.detach`)."""
-    if not copies:
-        return values.extend
-
-    def extend(result: Iterable[Any]) -> None:
-        for value in result:
-            values.append(detached(value))
-
-    return extend
+def appender(values: list[Any], copies: bool) -> Callable[[Any], None]:
+    """The function that adds one result to `values`, as it is or copied (see `tidemark.operators.detach`)."""
+    append = values.append
+    return (lambda value: append(detached(value))) if copies else append
 
 
 def process_keyed(
@@ -62,7 +57,7 @@ def process_keyed(
 ) -> None:
     """Drive `call(value, context)` over a keyed batch."""
     values = out.values
-    extend, start = drain_into(values, copies), len(values)
+    append, start = appender(values, copies), len(values)
     context.out = out
     tokens = batch.keys
     assert tokens is not None
@@ -71,7 +66,8 @@ def process_keyed(
         for keys.token, value in zip(tokens, batch.values):  # noqa: B905
             result = call(value, context)
             if result is not None:
-                extend(result)
+                for item in result:
+                    append(item)
         finish_unstamped(out)
     else:
         stamps = open_timestamps(out)
@@ -80,7 +76,8 @@ def process_keyed(
         for keys.token, value, context.stamp in zip(tokens, batch.values, batch.timestamps):  # noqa: B905
             result = call(value, context)
             if result is not None:
-                extend(result)
+                for item in result:
+                    append(item)
             mark(len(values))
         stamps += stamps_of(batch.timestamps, start, ends)
     if len(values) > start:
@@ -92,14 +89,15 @@ def flat_map_keyed(
 ) -> None:
     """Drive `call(value)` over a keyed batch; results are iterables or None."""
     values = out.values
-    extend = drain_into(values, copies)
+    append = appender(values, copies)
     tokens = batch.keys
     assert tokens is not None
     if batch.timestamps is None:
         for keys.token, value in zip(tokens, batch.values):  # noqa: B905
             result = call(value)
             if result is not None:
-                extend(result)
+                for item in result:
+                    append(item)
         finish_unstamped(out)
         return
     start, stamps = len(values), open_timestamps(out)
@@ -108,7 +106,8 @@ def flat_map_keyed(
     for keys.token, value in zip(tokens, batch.values):  # noqa: B905
         result = call(value)
         if result is not None:
-            extend(result)
+            for item in result:
+                append(item)
         mark(len(values))
     stamps += stamps_of(batch.timestamps, start, ends)
 

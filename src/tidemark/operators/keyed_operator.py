@@ -6,11 +6,19 @@ that happens once per batch and not once per record lives here.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidemark.api.time_domain import TimeDomain
-from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK, Batch, OperatorEnvironment, Output
+from tidemark.operators.base import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    SMALL_BATCH,
+    Batch,
+    OperatorEnvironment,
+    Output,
+)
 from tidemark.operators.contexts import KeyedTimerService, key_reader
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.operators.key_buffer import KeyBuffer, StillClock
@@ -100,6 +108,11 @@ class KeyedOperator(FunctionOperator):
     def backend(self) -> KeyedStateBackend:
         """The backend of this subtask."""
         return self._backend
+
+    @property
+    def batch_limit(self) -> int:
+        """All at once for a backend that fetches the keys of a batch together."""
+        return sys.maxsize if self._backend.prefetches else SMALL_BATCH
 
     def current_key(self) -> Any:
         """The user's key of the current element or timer."""

@@ -58,12 +58,13 @@ class MapOperator(FunctionOperator):
 def flat_map_plain(call: Callable[[Any], Any], batch: Batch, out: Output) -> None:
     """Drive `call(value)` over a batch of a stream without keys; results are iterables or None."""
     values = out.values
-    extend = values.extend
+    append = values.append
     if batch.timestamps is None:
         for value in batch.values:
             result = call(value)
             if result is not None:
-                extend(result)
+                for item in result:
+                    append(item)
         finish_unstamped(out)
         return
     start, stamps = len(values), open_timestamps(out)
@@ -71,7 +72,8 @@ def flat_map_plain(call: Callable[[Any], Any], batch: Batch, out: Output) -> Non
     for value in batch.values:
         result = call(value)
         if result is not None:
-            extend(result)
+            for item in result:
+                append(item)
         ends.append(len(values))
     stamps += stamps_of(batch.timestamps, start, ends)
 
@@ -112,14 +114,15 @@ def process_plain(
 ) -> None:
     """Drive `call(value, context)` over a batch of a stream without keys."""
     values = out.values
-    extend, start = values.extend, len(values)
+    append, start = values.append, len(values)
     context.out = out
     if batch.timestamps is None:
         context.stamp = None
         for value in batch.values:
             result = call(value, context)
             if result is not None:
-                extend(result)
+                for item in result:
+                    append(item)
         finish_unstamped(out)
     else:
         stamps = open_timestamps(out)
@@ -127,7 +130,8 @@ def process_plain(
         for value, context.stamp in zip(batch.values, batch.timestamps, strict=True):
             result = call(value, context)
             if result is not None:
-                extend(result)
+                for item in result:
+                    append(item)
             ends.append(len(values))
         stamps += stamps_of(batch.timestamps, start, ends)
     if len(values) > start:

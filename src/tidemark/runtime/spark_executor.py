@@ -10,6 +10,7 @@ from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.clock import SystemClock
 from tidemark.config import Options
+from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
 from tidemark.runtime.artifacts import ship_artifacts
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
@@ -107,9 +108,18 @@ def _parts(execution: JobExecution, session: SparkSession) -> JobParts:
 
 def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
     context = session.sparkContext
-    launched: list[tuple[int, int, str]] = (
-        context.parallelize(wanted, len(wanted)).mapPartitions(launch_slots).collect()
-    )
+    try:
+        launched: list[tuple[int, int, str]] = (
+            context.parallelize(wanted, len(wanted)).mapPartitions(launch_slots).collect()
+        )
+    except Exception as exc:
+        if "No module named 'tidemark" in str(exc):
+            raise ConfigError(
+                "The Python of the Spark workers does not have tidemark. Install it on every worker, or point "
+                "PYSPARK_PYTHON (spark.pyspark.python) at an interpreter that has it; a relative PYTHONPATH is "
+                "not seen by executors."
+            ) from None
+        raise
     return launched
 
 

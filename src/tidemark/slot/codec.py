@@ -8,6 +8,7 @@ say so.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -64,8 +65,27 @@ class BatchCodec:
         """The batch behind `encode`'s answer."""
         if flags & _PICKLED:
             return Batch(*pickle.loads(data))
+        return self._batch(flags, self._record_batch(flags, data))
+
+    def decode_parts(self, flags: int, data: Any, limit: int) -> Iterator[Batch]:
+        """Like `decode`, as consecutive batches of at most `limit` records.
+
+        Objects of a later part are only made when it is asked for, so that those of one part stay in the
+        processor's cache from their making to their end.
+        """
+        if flags & _PICKLED:
+            yield from Batch(*pickle.loads(data)).parts(limit)
+            return
+        record_batch = self._record_batch(flags, data)
+        for at in range(0, record_batch.num_rows, limit):
+            yield self._batch(flags, record_batch.slice(at, limit))
+
+    def _record_batch(self, flags: int, data: Any) -> pa.RecordBatch:
+        return pa.ipc.read_record_batch(pa.py_buffer(data), self._schema(flags))
+
+    def _batch(self, flags: int, record_batch: pa.RecordBatch) -> Batch:
         assert self.serializer is not None
-        columns = pa.ipc.read_record_batch(pa.py_buffer(data), self._schema(flags)).columns
+        columns = record_batch.columns
         timestamps = keys = None
         if flags & _TIMESTAMPS:
             timestamps = _int_list(columns[1])

@@ -40,7 +40,7 @@ from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import (
     MAX_WATERMARK,
     MIN_WATERMARK,
-    Batch,
+    SMALL_BATCH,
     Operator,
     OperatorEnvironment,
     Output,
@@ -66,8 +66,6 @@ _log = logging.getLogger(__name__)
 
 EMPTY = -1
 """Flags of a frame without records: it only lets what is due fire (and drains a source)."""
-_CHUNK = 1024
-"""Records processed between two looks at waiting queries."""
 
 
 class BatchHeader(NamedTuple):
@@ -416,12 +414,11 @@ class SlotHost:
         if isinstance(operator, SourceOperator):
             status = operator.take(out)
         elif header.flags != EMPTY:
-            batch = hosted.codecs[header.edge].decode(header.flags, body)
             index = hosted.vertex.inputs[header.edge].input_index
-            if self.queryable and len(batch) > _CHUNK:
-                self._in_chunks(operator, index, batch, out)
-            else:
+            limit = SMALL_BATCH if self.queryable else operator.batch_limit
+            for batch in hosted.codecs[header.edge].decode_parts(header.flags, body, limit):
                 operator.process(index, batch, out)
+                self._run_errands()
         main, sides = out.drain()
         sections: list[tuple[str | None, int, int]] = []
         bodies: list[Any] = []
@@ -447,20 +444,6 @@ class SlotHost:
                 for index in sorted({edge.input_index for edge in hosted.vertex.inputs}):
                     operator.end_input(index, out)
         operator.advance_processing_time(self._clock.now(), out)
-
-    def _in_chunks(self, operator: Operator, index: int, batch: Batch, out: Output) -> None:
-        for at in range(0, len(batch), _CHUNK):
-            part = slice(at, at + _CHUNK)
-            operator.process(
-                index,
-                Batch(
-                    batch.values[part],
-                    None if batch.timestamps is None else batch.timestamps[part],
-                    None if batch.keys is None else batch.keys[part],
-                ),
-                out,
-            )
-            self._run_errands()
 
     def _describe(self, exc: Exception, hosted: _Hosted | None) -> FailureInfo:
         slot = self._deployment.slot if self._deployment is not None else None

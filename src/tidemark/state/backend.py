@@ -94,8 +94,10 @@ class KeyedStateBackend(ABC):
     Attributes:
         context: Current key and batch time; the operator writes it, handles read it.
         parameters: What it was created with.
+        prefetches: Whether the keys told to `start_batch` are fetched together: large batches are cheaper.
     """
 
+    prefetches = False
     context: KeyContext
     parameters: BackendParameters
 

@@ -7,8 +7,9 @@ comparisons and in print.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from itertools import repeat
 from typing import Any
 
 __all__ = ["Row", "RowKind", "row_of", "rows_of"]
@@ -199,16 +200,16 @@ def row_of(values: Sequence[Any], field_names: tuple[str, ...] | None = None, ki
     return row
 
 
-def rows_of(values: Sequence[Sequence[Any]], field_names: tuple[str, ...] | None = None) -> list[Row]:
-    """`row_of` for many rows at once, without a call for each."""
-    rows: list[Row] = []
-    append, new, insert = rows.append, _new_row, _INSERT
-    for fields in values:
-        row = new(Row)
+def rows_of(
+    values: Iterable[Sequence[Any]], count: int, field_names: tuple[str, ...] | None = None
+) -> list[Row]:
+    """`row_of` for the `count` items of `values`, without a call of Python code for each."""
+    rows = list(map(_new_row, repeat(Row, count)))
+    insert = _INSERT
+    for row, fields in zip(rows, values, strict=True):
         row._values = fields
         row._fields = field_names
         row._row_kind = insert
-        append(row)
     return rows
 
 

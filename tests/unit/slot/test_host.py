@@ -79,6 +79,12 @@ def test_frames_in_sequence_are_processed(host):
     assert results(frame(host, 1, values=["a", "b"])) == [("a", 2), ("b", 1)]
 
 
+def test_a_frame_larger_than_a_part_is_answered_once_and_in_order(host):
+    assert results(frame(host, 0, values=["a", "b"] * 3000)) == [
+        pair for count in range(1, 3001) for pair in (("a", count), ("b", count))
+    ]
+
+
 def test_a_repeated_frame_of_a_retried_task_is_refused_and_changes_nothing(host):
     frame(host, 0)
 

@@ -49,16 +49,20 @@ class HeapValueState(TableValueState):
 
 
 class HeapLongState(HeapValueState):
-    """Value state of LONG, the counter of every job: its range check needs no call of its own."""
+    """Value state of LONG, the counter of every job.
+
+    A number of one digit (of the interpreter's 30 bits) is in range without a call; such numbers are
+    compared in place.
+    """
 
     __slots__ = ()
 
     def update(self, value: Any) -> None:
         """Overwrite; None clears."""
-        if type(value) is int and -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+        if type(value) is int and value < 0x3FFFFFFF and value > -0x3FFFFFFF:
             self._store.live[self._context.token] = value
         else:
-            super().update(value)
+            HeapValueState.update(self, value)
 
 
 class HeapTtlValueState(TableValueState):
@@ -133,8 +137,8 @@ class HeapTtlLongState(HeapTtlValueState):
 
     def update(self, value: Any) -> None:
         """Overwrite and stamp; None clears."""
-        if self.calm and type(value) is int and -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+        if self.calm and type(value) is int and value < 0x3FFFFFFF and value > -0x3FFFFFFF:
             context = self._context
             self._store.live[context.token] = (value, context.now)
         else:
-            super().update(value)
+            HeapTtlValueState.update(self, value)

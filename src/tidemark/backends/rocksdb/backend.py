@@ -65,6 +65,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     in a temporary one.
     """
 
+    prefetches = True
+
     def __init__(self, parameters: BackendParameters) -> None:
         """Open an empty store of its own under `parameters.directory`.
 

@@ -7,6 +7,7 @@ of the fields and one more child ``$kind``, null for an insert, so that a change
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -129,8 +130,8 @@ class RowSerializer(BinarySerializer[Row]):
     def _from_array(self, array: pa.Array) -> list[Any]:
         width, names = len(self.fields), self.names
         columns = [field.from_arrow(array.field(i)) for i, field in enumerate(self.fields)]
-        values: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * len(array)
-        rows: list[Any] = rows_of(values, names)
+        values = zip(*columns, strict=True) if columns else repeat((), len(array))
+        rows: list[Any] = rows_of(values, len(array), names)
         kinds = array.field(width)
         if kinds.null_count != len(array):
             for row, kind in zip(rows, kinds.to_pylist(), strict=True):

@@ -1,0 +1,36 @@
+"""What goes wrong when slots are launched on the executors."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidemark.checkpoint.restart import is_curable
+from tidemark.errors import ConfigError
+from tidemark.runtime.spark_executor import _launch
+
+
+def session_that_fails(text: str) -> Any:
+    """A session whose jobs fail with `text`."""
+
+    def collect() -> Any:
+        raise RuntimeError(text)
+
+    jobs = SimpleNamespace(mapPartitions=lambda _function: SimpleNamespace(collect=collect))
+    return SimpleNamespace(sparkContext=SimpleNamespace(parallelize=lambda _items, _parts: jobs))
+
+
+def test_workers_without_tidemark_are_named_and_not_tried_again() -> None:
+    session = session_that_fails("...\nModuleNotFoundError: No module named 'tidemark'\n...")
+
+    with pytest.raises(ConfigError, match="Python of the Spark workers does not have tidemark") as caught:
+        _launch(session, [{"slot": 0}])
+
+    assert not is_curable(caught.value)
+
+
+def test_other_failures_are_passed_on() -> None:
+    with pytest.raises(RuntimeError, match="executor lost"):
+        _launch(session_that_fails("executor lost"), [{"slot": 0}])
