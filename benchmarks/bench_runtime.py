@@ -10,8 +10,9 @@ Compared, in one run, repetitions interleaved:
   a dictionary; once with the rows ready in memory, once making them from the same Arrow batches as a slot.
 - PySpark's `transformWithStateInPandas` on as many rows and keys, in an environment of its own (it needs
   pandas and protobuf): see `suite/worker_spark.py` for its settings and the same work in its words.
-Start-up and a warm-up run of each are left out. Small epochs: the time from one epoch's end to the next
-with a Structured Streaming source that always has 2,000 more rows.
+Start-up and a warm-up run of each are left out. Then the CPU time of a record by kind of process. Small
+epochs: the time from one epoch's end to the next with a Structured Streaming source that always has 2,000
+more rows.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ WARM_RUNS = 3
 """A run takes two or three seconds; the JVM compiles what it runs for about ten."""
 WARM_EPOCHS = 60
 EPOCHS = 60
-PARTS = ("tidemark", "bare", "pandas", "epochs")
+PARTS = ("tidemark", "bare", "pandas", "cpu", "epochs")
 
 
 class RunningSum(KeyedProcessFunction):
@@ -94,6 +95,15 @@ def run_tidemark(spark: Any, log: EpochLog, records: int, keys: int) -> tuple[fl
     seconds = time.perf_counter() - started
     check("tidemark", iter(found), records, keys)
     return log.steady_rate(str(results.get_job_client().get_job_id())), seconds
+
+
+def run_cpu(spark: Any, records: int, keys: int) -> dict[str, float]:
+    """CPU microseconds per record by kind of process, and of two cores together what the clock says."""
+    with epoch_log(cpu=True) as log:
+        run_tidemark(spark, log, records, keys)
+    epoch = max(log.epochs, key=lambda epoch: epoch.records)
+    spent = {kind: 1e6 * seconds / epoch.records for kind, seconds in epoch.cpu.items()}
+    return {**spent, "both cores": 2e6 * epoch.seconds / epoch.records}
 
 
 def run_epochs(spark: Any, log: EpochLog, keys: int, warm: int, count: int) -> list[float]:
@@ -235,7 +245,8 @@ def run_pandas(records: int, keys: int) -> float:
 
 def measure(arguments: argparse.Namespace, table: Table) -> None:
     records, keys, parts = arguments.records, arguments.keys, arguments.only
-    spark = tuned_session("tidemark bench-runtime") if {"tidemark", "epochs"} & set(parts) else None
+    ours = {"tidemark", "cpu", "epochs"} & set(parts)
+    spark = tuned_session("tidemark bench-runtime") if ours else None
     rates: dict[str, list[float]] = {"tidemark": [], "ready": [], "arrow": [], "pandas": []}
     jobs: list[float] = []
     with epoch_log() as log:
@@ -259,6 +270,10 @@ def measure(arguments: argparse.Namespace, table: Table) -> None:
                 progress(f"repetition {repetition + 1}: transformWithStateInPandas")
                 rates["pandas"].append(run_pandas(records, keys))
         show_rates(table, arguments, rates, jobs)
+    if "cpu" in parts:
+        progress("CPU time")
+        show_cpu(table, [run_cpu(spark, 2 * records, keys) for _ in range(arguments.repeat)])
+    with epoch_log() as log:
         if "epochs" in parts:
             progress("small epochs")
             show_epochs(table, run_epochs(spark, log, keys, arguments.warm_epochs, arguments.epochs))
@@ -295,6 +310,13 @@ def show_rates(
     if "pandas" in middle:
         times = ours / middle["pandas"]
         table.row("tidemark against transformWithStateInPandas", f"{times:.1f} x", ">= 10 x", times >= 10)
+
+
+def show_cpu(table: Table, runs: list[dict[str, float]]) -> None:
+    table.title(f"CPU time per record of twice as many records, median of {len(runs)}, microseconds")
+    for kind in runs[0]:
+        values = [run[kind] for run in runs]
+        table.row(f"  {kind}", f"{median(values):.2f} us", f"({spread(values, digits=2)})")
 
 
 def show_epochs(table: Table, milliseconds: list[float]) -> None:

@@ -6,6 +6,7 @@ smallest and the largest of them.
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -24,6 +25,8 @@ class Epoch:
     records: int
     started: float
     ended: float
+    cpu: dict[str, float] = field(default_factory=dict)
+    """Kind of process -> CPU seconds it used meanwhile; empty unless the log was asked for it."""
 
     @property
     def seconds(self) -> float:
@@ -72,9 +75,34 @@ class EpochLog:
         return [after - before for before, after in pairwise(ends)]
 
 
+def cpu_seconds() -> dict[str, float]:
+    """CPU seconds so far of the processes of a job: slots, Spark's JVM, its Python workers, the driver."""
+    import psutil
+
+    seconds = dict.fromkeys(("slots", "JVM", "workers", "driver"), 0.0)
+    for process in psutil.process_iter(["cmdline", "cpu_times"]):
+        command, times = " ".join(process.info["cmdline"] or ()), process.info["cpu_times"]
+        if "tidemark.slot.server" in command:
+            kind = "slots"
+        elif "pyspark.daemon" in command:
+            kind = "workers"
+        elif "org.apache.spark" in command:
+            kind = "JVM"
+        elif process.pid == os.getpid():
+            kind = "driver"
+        else:
+            continue
+        seconds[kind] += times.user + times.system
+    return seconds
+
+
 @contextmanager
-def epoch_log() -> Iterator[EpochLog]:
-    """Record every epoch, every start of an attempt and every barrier inside the block."""
+def epoch_log(cpu: bool = False) -> Iterator[EpochLog]:
+    """Record every epoch, every start of an attempt and every barrier inside the block.
+
+    Args:
+        cpu: Also record the CPU time of every epoch by kind of process.
+    """
     from tidemark.runtime.execution import JobExecution
 
     log = EpochLog()
@@ -83,10 +111,12 @@ def epoch_log() -> Iterator[EpochLog]:
 
     def timed(execution: JobExecution, work: Any) -> None:
         before = execution.progress.records
+        used = cpu_seconds() if cpu else {}
         started = time.perf_counter()
         original(execution, work)
         ended = time.perf_counter()
-        log.epochs.append(Epoch(execution.job_id, execution.progress.records - before, started, ended))
+        spent = {kind: seconds - used[kind] for kind, seconds in cpu_seconds().items()} if cpu else {}
+        log.epochs.append(Epoch(execution.job_id, execution.progress.records - before, started, ended, spent))
 
     def timed_start(execution: JobExecution) -> None:
         started = time.perf_counter()

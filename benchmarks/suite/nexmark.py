@@ -417,7 +417,8 @@ def q12_check(site: Site, found: list[Any]) -> bool:
     counted: Counter[int] = Counter()
     for bidder, _end, count in found:
         counted[bidder] += count
-    return all(count <= made[bidder] for bidder, count in counted.items())
+    once = len({(bidder, end) for bidder, end, _count in found}) == len(found)
+    return once and all(0 < count <= made[bidder] for bidder, count in counted.items())
 
 
 def q18(site: Site) -> Any:

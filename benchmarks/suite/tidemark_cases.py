@@ -147,7 +147,7 @@ def rescale(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, An
 def memory(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, Any]:
     """Resident memory of the slots and bytes of a checkpoint, over those of a job with hardly any state."""
     resident: dict[int, int] = {}
-    written = checkpointed = 0
+    written = checkpointed = entries = 0
     for keys in (100, case.keys):
         rows = Rows(keys * 2, keys)
         epoch_rows = 100_000
@@ -158,6 +158,7 @@ def memory(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, Any
         enough = len(job.checkpoints()) + 1
         job.wait("a checkpoint of it", lambda: len(job.checkpoints()) > enough)  # noqa: B023
         resident[keys] = job.slot_memory()
+        entries = job.client.get_progress()["state_entries"]
         checkpointed = job.checkpoints()[0].state_size
         savepoint = Path(job.stop(folder / f"savepoints-{keys}").removeprefix("file://"))
         written = sum(path.stat().st_size for path in savepoint.rglob("*") if path.is_file())
@@ -166,7 +167,7 @@ def memory(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, Any
         "slot_memory": resident[case.keys],
         "savepoint_bytes": written,
         "checkpoint_bytes": checkpointed,
-        "correct": True,
+        "correct": entries == case.keys,
     }
 
 
