@@ -46,7 +46,7 @@ def bars(axes: Any, rows: Rows) -> None:
         [at + 0.4 - width / 2 for at in range(len(labels))], labels, rotation=30, ha="right", fontsize=7
     )
     axes.set_ylabel("records/s")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def curve(field: str, xlabel: str) -> Callable[[Any, Rows], None]:
@@ -60,7 +60,9 @@ def curve(field: str, xlabel: str) -> Callable[[Any, Rows], None]:
                 if row["case"]["backend"] == backend
             )
             axes.plot(*zip(*held, strict=True), marker="o", label=backend)
-        if field != "slots":
+        if field == "slots":
+            axes.set_xticks(sorted({row["case"]["slots"] for row in rows}))
+        else:
             axes.set_xscale("log")
         axes.set_ylim(bottom=0)
         axes.set_xlabel(xlabel)
