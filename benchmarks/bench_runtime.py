@@ -252,7 +252,7 @@ def measure(arguments: argparse.Namespace, table: Table) -> None:
     rates: dict[str, list[float]] = {"tidemark": [], "ready": [], "arrow": [], "pandas": []}
     jobs: list[float] = []
     with epoch_log() as log:
-        if "tidemark" in parts:
+        if {"tidemark", "cpu"} & set(parts):
             progress("warm-up of the JVM")
             for _ in range(WARM_RUNS):
                 run_tidemark(spark, log, records, keys)
@@ -276,9 +276,9 @@ def measure(arguments: argparse.Namespace, table: Table) -> None:
     if "cpu" in parts:
         progress("CPU time")
         show_cpu(table, [run_cpu(spark, 2 * records, keys) for _ in range(arguments.repeat)])
-    with epoch_log() as log:
-        if "epochs" in parts:
-            progress("small epochs")
+    if "epochs" in parts:
+        progress("small epochs")
+        with epoch_log() as log:
             show_epochs(table, run_epochs(spark, log, keys, arguments.warm_epochs, arguments.epochs))
     if spark is not None:
         spark.stop()

@@ -105,7 +105,7 @@ class Connection:
         at = 0
         while at < size:
             try:
-                got = self._socket.recv_into(view[at:], 0, socket.MSG_WAITALL)
+                got = self._socket.recv_into(view[at:])
             except TimeoutError:
                 raise
             except OSError as exc:

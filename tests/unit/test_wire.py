@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,39 @@ def test_frames_of_any_size_come_back_unchanged(served, size):
     assert header == ["header", 1, None, -(2**63)]
     assert bytes(answer) == body
     connection.close()
+
+
+def unnamed_tls(purpose: int) -> ssl.SSLContext:
+    """TLS without certificates: what matters here is the socket around the frames."""
+    context = ssl.SSLContext(purpose)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("aNULL:@SECLEVEL=0")
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def test_frames_travel_through_tls():
+    listener, address = listen("tcp:127.0.0.1:0")
+
+    def serve() -> None:
+        connection = accept(listener.accept()[0], TOKEN, tls=unnamed_tls(ssl.PROTOCOL_TLS_SERVER))
+        connection.send(*connection.receive())
+        connection.close()
+
+    server = threading.Thread(target=serve, daemon=True)
+    server.start()
+    connection = connect(address, TOKEN, tls=unnamed_tls(ssl.PROTOCOL_TLS_CLIENT))
+    body = b"tide" * 50_000
+
+    connection.send(["header"], body)
+    header, answer = connection.receive()
+
+    assert (header, bytes(answer)) == (["header"], body)
+    connection.close()
+    listener.close()
+    server.join(10)
+    assert not server.is_alive()
 
 
 def test_a_client_without_the_token_gets_nothing(served):

@@ -21,7 +21,6 @@ __all__ = ["find_or_create_session"]
 _log = logging.getLogger(__name__)
 
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
-_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _SETTINGS = {
     _UNIX_SOCKETS: "true",
     "spark.python.worker.reuse": "true",
@@ -35,7 +34,7 @@ _SETTINGS = {
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    _BATCH_BYTES: str(2**31 - 1),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
 
 

@@ -81,17 +81,18 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return handle
 
     def _handle(self, spec: StateSpec, table: HeapTable) -> State:
+        plain = spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID
+        counts = type(spec.value) is LongSerializer
         if spec.ttl is None:
-            if spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID:
+            if plain:
                 assert isinstance(table, HeapValueTable)
-                shortcut = HeapLongState if type(spec.value) is LongSerializer else HeapValueState
+                shortcut = HeapLongState if counts else HeapValueState
                 return shortcut(spec, self.context, table)
             return create_handle(spec, self.context, table)
         cleanup = self._cleanup_of(spec, table)
-        plain = spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID
         if plain and not TtlRule(spec.ttl).renew_on_read:
             assert isinstance(table, HeapValueTable)
-            expiring = HeapTtlLongState if type(spec.value) is LongSerializer else HeapTtlValueState
+            expiring = HeapTtlLongState if counts else HeapTtlValueState
             handle = expiring(spec, self.context, table, cleanup)
             self._expiring_values.append(handle)
             return handle
