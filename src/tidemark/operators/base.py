@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidemark.state.snapshot import OperatorCut, OperatorStatePart, StateMeta
 
@@ -173,6 +173,9 @@ class RestoredState:
 
 class Operator(ABC):
     """One parallel instance of an operator."""
+
+    passes_values: ClassVar[bool] = False
+    """Whether `process` emits just the values it was given; only their timestamps may be others."""
 
     @property
     def batch_limit(self) -> int:

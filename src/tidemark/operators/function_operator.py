@@ -113,6 +113,8 @@ class FunctionOperator(Operator):
 class PassThroughOperator(FunctionOperator):
     """Emits what it gets: the head of an iteration."""
 
+    passes_values = True
+
     def process(self, input_index: int, batch: Batch, out: Output) -> None:
         """Emit the batch."""
         emit_batch(batch, out)

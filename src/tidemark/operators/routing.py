@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from itertools import compress
+from itertools import accumulate, compress
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,13 @@ from tidemark.errors import ConfigError
 from tidemark.state.key_groups import key_groups_of, stable_hash_array, stable_hash_words
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.builtin import StringSerializer
+from tidemark.state.serializers.tuples import TupleSerializer
 from tidemark.types.typeinfo import TypeInformation, Types
 
 __all__ = ["KeyRouter", "hash_keys", "key_serializer_for", "split_evenly", "split_lists"]
 
-_FIXED_WIDTH = {Types.LONG(): 8, Types.INT(): 4, Types.SHORT(): 2, Types.BYTE(): 1}
+_INTEGERS = {"b": ">i1", "h": ">i2", "i": ">i4", "q": ">i8"}
+"""Arrays of the integers a serializer writes, by its `struct_code`."""
 
 
 def key_serializer_for(key_type: TypeInformation | None) -> TypeSerializer[Any]:
@@ -32,18 +34,40 @@ def key_serializer_for(key_type: TypeInformation | None) -> TypeSerializer[Any]:
     return serializer_for(key_type if key_type is not None else Types.PICKLED_BYTE_ARRAY())
 
 
-def hash_keys(
-    keys: Sequence[Any] | pa.Array, serializer: TypeSerializer[Any], width: int
+def _layout_of(serializer: TypeSerializer[Any]) -> np.dtype[Any] | None:
+    """How the bytes of a key lie in memory, filled up to whole words; None: keys are no (tuples of) integers."""
+    fields = serializer.fields if isinstance(serializer, TupleSerializer) else (serializer,)
+    kinds = [_INTEGERS.get(getattr(field, "struct_code", ""), "") for field in fields]
+    if not kinds or "" in kinds:
+        return None
+    offsets = [0, *accumulate([np.dtype(kind).itemsize for kind in kinds])]
+    names = [f"f{i}" for i in range(len(kinds))]
+    whole = -(-offsets[-1] // 8) * 8
+    return np.dtype({"names": names, "formats": kinds, "offsets": offsets[:-1], "itemsize": whole})
+
+
+def _hash_integers(
+    keys: Sequence[Any] | pa.Array, serializer: TypeSerializer[Any], layout: np.dtype[Any]
 ) -> np.ndarray[Any, Any]:
-    """Stable hash of each key; `width` > 0 says that keys are integers of that many bytes."""
-    if width:
-        if isinstance(keys, pa.Array):
-            numbers = keys.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-        else:
-            numbers = np.array(keys, dtype=np.int64)
-        # A key's bytes are its big-endian two's complement; the hash reads them as a little-endian word.
-        words = numbers.byteswap().view(np.uint64) >> np.uint64(64 - 8 * width)
-        return stable_hash_words(words, width)
+    names = layout.names or ()
+    if isinstance(keys, pa.Array):
+        flat = keys.flatten() if pa.types.is_struct(keys.type) else [keys]
+        columns = [column.to_numpy(zero_copy_only=False) for column in flat]
+    else:
+        columns = list(np.array(keys, np.int64).reshape(len(keys), len(names)).T)
+    records = np.zeros(len(keys), layout)
+    for name, column in zip(names, columns, strict=True):
+        records[name] = column
+    assert serializer.fixed_width is not None
+    return stable_hash_words(records.view("<u8").reshape(len(keys), -1), serializer.fixed_width)
+
+
+def hash_keys(
+    keys: Sequence[Any] | pa.Array, serializer: TypeSerializer[Any], layout: np.dtype[Any] | None
+) -> np.ndarray[Any, Any]:
+    """Stable hash of each key; `layout` is that of `serializer`."""
+    if layout is not None:
+        return _hash_integers(keys, serializer, layout)
     if isinstance(serializer, StringSerializer):
         texts = keys if isinstance(keys, pa.Array) else pa.array(keys, type=pa.string())
         if not texts.null_count:
@@ -66,7 +90,7 @@ class KeyRouter:
     ) -> None:
         self.serializer = key_serializer_for(key_type)
         self._selector = selector
-        self._width = _FIXED_WIDTH.get(key_type, 0) if key_type is not None else 0
+        self._layout = _layout_of(self.serializer)
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
         self._normalize = self.serializer.normalizer()
@@ -74,20 +98,22 @@ class KeyRouter:
     def tokens(self, values: Sequence[Any]) -> list[Any]:
         """Key token of each value (see `tidemark.state.backend`)."""
         keys = list(map(self._selector, values))
-        return self.tokens_of_keys(keys)
-
-    def tokens_of_keys(self, keys: list[Any]) -> list[Any]:
-        """Tokens of already selected keys."""
         if self.serializer.identity_key:
             return keys if self._normalize is None else list(map(self._normalize, keys))
         return list(map(self.serializer.key_bytes, keys))
+
+    def token_column(self, values: Sequence[Any]) -> pa.Array:
+        """Like `tokens`, as an Arrow array."""
+        if self.serializer.identity_key:
+            return self.serializer.to_arrow(list(map(self._selector, values)))
+        return pa.array(self.tokens(values), pa.binary())
 
     def subtasks(self, tokens: Sequence[Any] | pa.Array) -> np.ndarray[Any, Any] | None:
         """Receiving subtask of each token; None when there is only one."""
         if self._parallelism == 1:
             return None
         if self.serializer.identity_key or isinstance(tokens, pa.Array):
-            hashes = hash_keys(tokens, self.serializer, self._width)
+            hashes = hash_keys(tokens, self.serializer, self._layout)
         else:
             hashes = stable_hash_array(pa.array(tokens, type=pa.large_binary()))
         groups = key_groups_of(hashes, self._max_parallelism)

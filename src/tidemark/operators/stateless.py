@@ -97,16 +97,18 @@ class FilterOperator(FunctionOperator):
         super().__init__([function])
         self._call = method_of(function, "filter")
 
+    def passing(self, values: list[Any]) -> list[bool]:
+        """Which of the values pass."""
+        return list(map(bool, map(self._call, values)))
+
     def process(self, input_index: int, batch: Batch, out: Output) -> None:
         """Emit the records that pass."""
-        if batch.timestamps is None:
-            out.values.extend(filter(self._call, batch.values))
-            finish_unstamped(out)
-            return
-        keep = [bool(self._call(value)) for value in batch.values]
-        stamps = open_timestamps(out)
+        keep = self.passing(batch.values)
+        if batch.timestamps is not None:
+            stamps = open_timestamps(out)
+            stamps.extend(compress(batch.timestamps, keep))
         out.values.extend(compress(batch.values, keep))
-        stamps.extend(compress(batch.timestamps, keep))
+        finish_unstamped(out)
 
 
 def process_plain(

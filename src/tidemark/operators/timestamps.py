@@ -21,6 +21,8 @@ __all__ = ["TimestampsOperator"]
 class TimestampsOperator(FunctionOperator):
     """Gives every record the timestamp its strategy reads from it."""
 
+    passes_values = True
+
     def __init__(self, strategy: WatermarkStrategy) -> None:
         """Follow `strategy`."""
         super().__init__()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -23,10 +23,11 @@ from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import MIN_WATERMARK, Batch, Operator, OperatorEnvironment, Output, SubtaskInfo
 from tidemark.operators.factory import create_operator
 from tidemark.operators.routing import KeyRouter, custom_targets, split_evenly, split_lists
+from tidemark.operators.stateless import FilterOperator
 from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.records import ANY_SUBTASK, Records
-from tidemark.slot.codec import codec_for
+from tidemark.slot.codec import BatchCodec, codec_for
 from tidemark.slot.failure import FailureInfo, OperatorFailed
 from tidemark.slot.host import EMPTY, BatchHeader
 from tidemark.slot.vertex import Placement, Vertex
@@ -180,11 +181,20 @@ class _Exchange:
         for tag, flags, size in sections:
             codec = self._main if tag is None else self._sides.get(tag)
             if codec is not None:
-                batch = codec.decode(flags, view[at : at + size])
+                records = _decoded(codec, flags, view[at : at + size], slot)
                 if self.vertex.kind is NodeKind.SOURCE:
-                    self._pipeline.report.records_in += len(batch)
-                self._pipeline.emit(self.vertex.id, tag, Records(batch.values, batch.timestamps, slot))
+                    self._pipeline.report.records_in += len(records)
+                self._pipeline.emit(self.vertex.id, tag, records)
             at += size
+
+
+def _decoded(codec: BatchCodec, flags: int, body: Any, slot: int) -> Records:
+    """The output of a slot; objects are only made if somebody asks for them."""
+    if codec.serializer is None:
+        batch = codec.decode(flags, body)
+        return Records(batch.values, batch.timestamps, slot)
+    column, timestamps = codec.decode_column(flags, body)
+    return Records(None, timestamps, slot, column, codec.serializer)
 
 
 class _ToSlot:
@@ -212,14 +222,11 @@ class _ToSlot:
         if self._router is not None:
             self._by_key(records, self._router)
         elif ship is Ship.BROADCAST:
-            with self._named("input"):
-                flags, body = self._codec.encode(records.batch())
-            for slot in range(self._count):
-                self._exchange.send(slot, self._edge_at, flags, body)
+            self._send_all(range(self._count), records)
         elif ship is Ship.GLOBAL or (self._count == 1 and ship is not Ship.CUSTOM):
-            self._send(0, records.values, records.timestamps, None)
+            self._send_all([0], records)
         elif ship is Ship.FORWARD and records.subtask != ANY_SUBTASK:
-            self._send(records.subtask % self._count, records.values, records.timestamps, None)
+            self._send_all([records.subtask % self._count], records)
         else:
             self._spread(records, ship)
 
@@ -258,17 +265,13 @@ class _ToSlot:
 
         column = records.column
         assert column is not None
-        keys: Any
+        keys = None
         with self._named("key selector"):
             if self._field is not None and router.serializer.identity_key:
                 keys = column.field(self._field).cast(router.serializer.arrow_type())
-            else:
-                tokens = router.tokens(records.values)
-                keys = (
-                    router.serializer.to_arrow(tokens)
-                    if router.serializer.identity_key
-                    else pa.array(tokens, pa.binary())
-                )
+            if keys is None or keys.null_count:
+                # Only the serializer knows whether a key may be None.
+                keys = router.token_column(records.values)
         targets = router.subtasks(keys if router.serializer.identity_key else keys.to_pylist())
         stamps = None if records.timestamps is None else pa.array(records.timestamps, pa.int64())
         if targets is None:
@@ -281,6 +284,15 @@ class _ToSlot:
             at = pa.array(chosen)
             part_stamps = None if stamps is None else stamps.take(at)
             encoded = self._codec.encode_column(column.take(at), part_stamps, keys.take(at))
+            self._exchange.send(slot, self._edge_at, *encoded)
+
+    def _send_all(self, slots: Iterable[int], records: Records) -> None:
+        with self._named("input"):
+            if records.column is not None and self._codec.serializer is not None:
+                encoded = self._codec.encode_column(records.column, records.timestamps, None)
+            else:
+                encoded = self._codec.encode(records.batch())
+        for slot in slots:
             self._exchange.send(slot, self._edge_at, *encoded)
 
     def _send(self, slot: int, values: Any, timestamps: Any, keys: Any) -> None:
@@ -315,22 +327,43 @@ class _ToOperator:
         self._input = input_index
         self._out = Output()
         self._deals = ship in _DEALING and vertex.parallelism > 1
+        same_type = all([kind == vertex.output_type for kind in vertex.input_types])
+        self._filter = operator if same_type and isinstance(operator, FilterOperator) else None
+        self._passes = same_type and operator.passes_values
+        self._normalizers = {
+            tag: serializer_for(kind).normalizer()
+            for tag, kind in [(None, vertex.output_type), *vertex.side_types.items()]
+            if kind is not None
+        }
 
     def __call__(self, records: Records) -> None:
-        out = self._out
         vertex = self._vertex
         try:
-            self._operator.process(self._input, records.batch(), out)
+            outputs = self._run(records, ANY_SUBTASK if self._deals else records.subtask)
         except OperatorFailed:
             raise
         except Exception as exc:
             raise OperatorFailed(FailureInfo.of(exc, vertex.name, vertex.uid)) from exc
-        main, sides = out.drain()
-        subtask = ANY_SUBTASK if self._deals else records.subtask
-        if main.values:
-            self._pipeline.emit_typed(vertex, None, Records(main.values, main.timestamps, subtask))
-        for tag, side in sides.items():
-            self._pipeline.emit_typed(vertex, tag, Records(side.values, side.timestamps, subtask))
+        for tag, output in outputs:
+            self._pipeline.emit(vertex.id, tag, output)
+
+    def _run(self, records: Records, subtask: int) -> list[tuple[str | None, Records]]:
+        """Call the user's code; what comes out is of the declared types.
+
+        Values that merely pass are so already, and their column is still theirs.
+        """
+        if self._filter is not None:
+            return [(None, records.where(self._filter.passing(records.values), subtask))]
+        self._operator.process(self._input, records.batch(), self._out)
+        main, sides = self._out.drain()
+        if self._passes:
+            return [(None, records.sent_on(main.timestamps, subtask))]
+        return [(tag, self._typed(tag, batch, subtask)) for tag, batch in [(None, main), *sides.items()]]
+
+    def _typed(self, tag: str | None, batch: Batch, subtask: int) -> Records:
+        normalize = self._normalizers.get(tag)
+        values = batch.values if normalize is None else list(map(normalize, batch.values))
+        return Records(values, batch.timestamps, subtask)
 
 
 class Pipeline:
@@ -364,15 +397,15 @@ class Pipeline:
         self._consumers: dict[tuple[int, str | None], list[Callable[[Records], None]]] = {}
         self._heads: dict[tuple[int, str | None], list[int]] = {}
         self._fed_back: deque[tuple[int, Records]] = deque()
-        self._normalizers: dict[tuple[int, str | None], Callable[[Any], Any] | None] = {}
+        self._stamping: dict[int, _ToOperator] = {}
         self._build()
 
     def push(self, source: int, records: Records) -> None:
         """Push records of a source into the graph."""
         self.report.records_in += len(records)
-        stamps = self._operators.get(source)
-        if stamps is not None:
-            _ToOperator(self, self.plan.vertices[source], stamps, 0)(records)
+        stamp = self._stamping.get(source)
+        if stamp is not None:
+            stamp(records)
         else:
             self.emit(source, None, records)
         self._drain_feedback()
@@ -416,16 +449,6 @@ class Pipeline:
         for head in self._heads.get((vertex_id, tag), ()):
             self._fed_back.append((head, records))
 
-    def emit_typed(self, vertex: Vertex, tag: str | None, records: Records) -> None:
-        """Like `emit`, for fresh output of user code: bring values to the declared type first."""
-        normalize = self._normalizers.get((vertex.id, tag))
-        if normalize is not None:
-            try:
-                records = Records(list(map(normalize, records.values)), records.timestamps, records.subtask)
-            except Exception as exc:
-                raise OperatorFailed(FailureInfo.of(exc, vertex.name, vertex.uid)) from exc
-        self.emit(vertex.id, tag, records)
-
     def _drain_feedback(self) -> bool:
         busy = bool(self._fed_back)
         while self._fed_back:
@@ -451,16 +474,12 @@ class Pipeline:
             self._sinks[vertex.id] = self._make_sink(vertex, self.partition)
         elif vertex.placement is Placement.TASK:
             spec = vertex.spec
-            if isinstance(spec, SourceSpec):
-                if spec.strategy is None:
-                    return
-                operator: Operator = TimestampsOperator(spec.strategy)
-            else:
-                operator = create_operator(spec)
-            self._operators[vertex.id] = self._opened(vertex, operator)
-            for tag, kind in [(None, vertex.output_type), *vertex.side_types.items()]:
-                if kind is not None:
-                    self._normalizers[vertex.id, tag] = serializer_for(kind).normalizer()
+            if not isinstance(spec, SourceSpec):
+                self._operators[vertex.id] = self._opened(vertex, create_operator(spec))
+            elif spec.strategy is not None:
+                operator = self._opened(vertex, TimestampsOperator(spec.strategy))
+                self._operators[vertex.id] = operator
+                self._stamping[vertex.id] = _ToOperator(self, vertex, operator, 0)
 
     def _opened(self, vertex: Vertex, operator: Operator) -> Operator:
         info = SubtaskInfo(

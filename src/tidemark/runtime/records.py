@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -46,6 +47,22 @@ class Records:
             assert self._serializer is not None
             self._values = self._serializer.from_arrow(self._column)
         return self._values
+
+    def sent_on(self, timestamps: list[int | None] | None, subtask: int) -> Records:
+        """The same values with other timestamps, as another subtask's."""
+        return Records(self._values, timestamps, subtask, self._column, self._serializer)
+
+    def where(self, keep: list[bool], subtask: int) -> Records:
+        """Those at which `keep` is true, as another subtask's."""
+        if all(keep):
+            return self.sent_on(self.timestamps, subtask)
+        return Records(
+            None if self._values is None else list(compress(self._values, keep)),
+            None if self.timestamps is None else list(compress(self.timestamps, keep)),
+            subtask,
+            None if self._column is None else self._column.filter(pa.array(keep)),
+            self._serializer,
+        )
 
     def batch(self) -> Batch:
         """The records as operators want them."""

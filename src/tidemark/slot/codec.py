@@ -67,6 +67,11 @@ class BatchCodec:
             return Batch(*pickle.loads(data))
         return self._batch(flags, self._record_batch(flags, data))
 
+    def decode_column(self, flags: int, data: Any) -> tuple[pa.Array, list[int | None] | None]:
+        """Like `decode` for batches of a typed stream without keys, but values stay an Arrow array."""
+        columns = self._record_batch(flags, data).columns
+        return columns[0], _int_list(columns[1]) if flags & _TIMESTAMPS else None
+
     def decode_parts(self, flags: int, data: Any, limit: int) -> Iterator[Batch]:
         """Like `decode`, as consecutive batches of at most `limit` records.
 

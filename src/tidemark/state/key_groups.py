@@ -52,10 +52,13 @@ def stable_hash(key: bytes) -> int:
 
 
 def stable_hash_words(words: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:
-    """Hash keys of `length` <= 8 bytes given as little-endian words (uint64), one key per element."""
+    """Hash keys of `length` bytes given as little-endian words (uint64): a word or a row of words per key."""
+    h: Any = np.uint64(length * _P1 & _MASK)
     with np.errstate(over="ignore"):
-        h = (np.uint64(length * _P1 & _MASK) ^ words) * np.uint64(_P2)
-        return _finish(h ^ (h >> np.uint64(32)))
+        for word in words.T if words.ndim == 2 else [words]:
+            h = (h ^ word) * np.uint64(_P2)
+            h ^= h >> np.uint64(32)
+        return _finish(h)
 
 
 def stable_hash_array(keys: pa.Array) -> np.ndarray[Any, Any]:

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from tidemark import MapFunction, OutputTag, ProcessFunction, StreamExecutionEnvironment, Types
+from tidemark import (
+    MapFunction,
+    OutputTag,
+    ProcessFunction,
+    Row,
+    StreamExecutionEnvironment,
+    Types,
+    WatermarkStrategy,
+    field,
+)
 from tidemark.errors import SlotLostError
 from tidemark.operators.base import MIN_WATERMARK, Batch
 from tidemark.runtime.pipeline import EpochDirective, Pipeline
@@ -18,6 +27,7 @@ from tidemark.slot.failure import FailureInfo, OperatorFailed
 from tidemark.slot.host import EMPTY, BatchHeader
 from tidemark.state.key_groups import assign_to_key_group, compute_operator_index_for_key_group
 from tidemark.state.serializers.registry import serializer_for
+from tidemark.state.serializers.rows import RowSerializer
 from tidemark.wire import WireClosed
 
 
@@ -39,6 +49,7 @@ class FakeSlots:
         self.in_flight: dict[int, int] = {}
         self.most_in_flight = 0
         self.answer: Any = lambda header, values: ([], None)
+        self.codec = codec_for(None)
         self.lost: set[int] = set()
 
     def connect(self, slot: int) -> Any:
@@ -56,7 +67,7 @@ class _FakeLink:
         self._pending: list[Any] = []
 
     def send(self, header: Any, body: Any = b"") -> None:
-        values = [] if header.flags == EMPTY else codec_for(None).decode(header.flags, body).values
+        values = [] if header.flags == EMPTY else self._slots.codec.decode(header.flags, body).values
         self._slots.frames.append((self._slot, header, values))
         self._pending.append((header, values))
         self._slots.most_in_flight = max(self._slots.most_in_flight, len(self._pending))
@@ -69,7 +80,7 @@ class _FakeLink:
         emitted, timer = answer
         if not emitted:
             return ("ok", timer, [], None), b""
-        flags, body = codec_for(None).encode(Batch(emitted))
+        flags, body = self._slots.codec.encode(Batch(emitted))
         return ("ok", timer, [(None, flags, len(body))], None), body
 
 
@@ -257,6 +268,64 @@ def test_feedback_is_drained_before_the_task_ends() -> None:
 
     assert task.sinks["sink"].values == [0, 0]
     assert sorted(task.slots.sent_to(0)) == [1, 1, 2, 3]
+
+
+PAIR = Types.ROW_NAMED(["k", "v"], [Types.LONG(), Types.LONG()])
+
+
+def pairs(*rows: tuple[int | None, int]) -> Records:
+    """Rows as Spark gives them."""
+    serializer = serializer_for(PAIR)
+    column = serializer.to_arrow([Row(k=k, v=v) for k, v in rows])
+    return Records(None, None, 0, column, serializer)
+
+
+def test_values_that_merely_pass_stay_an_arrow_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(parallelism=2)
+    timed = task.source(type_info=PAIR).assign_timestamps_and_watermarks(
+        WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _stamp: row.v)
+    )
+    kept = timed.filter(lambda row: row.v > 1)
+    kept.key_by(field("k"), Types.LONG()).map(lambda row: row, output_type=PAIR).print().name("sink")
+    task.slots.codec = codec_for(PAIR, serializer_for(Types.LONG()))
+    task.slots.answer = lambda header, values: (values, None)
+    task.start()
+    rows = pairs((7, 1), (7, 2), (8, 3))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RowSerializer, "to_arrow", lambda *_args: pytest.fail("made a column of objects"))
+        task.pipeline.push(task.ids["source"], rows)
+    report = task.pipeline.finish(closer=False)
+
+    assert sorted(task.slots.sent_to(0) + task.slots.sent_to(1), key=lambda row: row.v) == [
+        Row(k=7, v=2),
+        Row(k=8, v=3),
+    ]
+    assert sorted(row.v for row in task.sinks["sink"].values) == [2, 3]
+    assert set(report.observed.values()) == {3}
+
+
+def test_what_passes_from_an_untyped_stream_into_a_typed_one_is_normalised() -> None:
+    task = Task(parallelism=1)
+    source = task.source()
+    typed = source.map(lambda value: value, output_type=Types.LONG())
+    typed.union(source.map(lambda value: value)).filter(lambda value: value != 2).print().name("sink")
+    task.start()
+
+    task.push([1, 2, True])
+
+    assert list(map(type, task.sinks["sink"].values)) == [int] * 4
+
+
+def test_a_missing_key_of_a_column_is_refused_by_name() -> None:
+    task = Task(parallelism=2)
+    task.source(type_info=PAIR).key_by(field("k"), Types.LONG()).map(lambda row: row).name("op").print()
+    task.start()
+
+    with pytest.raises(OperatorFailed, match="LONG") as failed:
+        task.pipeline.push(task.ids["source"], pairs((1, 1), (None, 2)))
+
+    assert failed.value.info.operator == "key selector of op"
 
 
 class Tagged(ProcessFunction):

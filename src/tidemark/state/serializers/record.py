@@ -18,7 +18,7 @@ from tidemark.state.serializers.base import TypeSerializer, length_prefix, read_
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RecordCodec", "none_or", "null_positions", "struct_column", "unchanged"]
+__all__ = ["RecordCodec", "fields_normalizer", "none_or", "null_positions", "struct_column", "unchanged"]
 
 
 def unchanged(value: Any) -> Any:
@@ -159,6 +159,41 @@ class RecordCodec:
 def _compiled(name: str, lines: list[str], scope: dict[str, Any]) -> Any:
     exec("\n".join(lines), scope)
     return scope[name]
+
+
+def fields_normalizer(
+    serializers: Sequence[TypeSerializer[Any]],
+    fields_of: Callable[[Any], Sequence[Any]],
+    *,
+    nullable: bool,
+    result: str = "fields",
+    scope: dict[str, Any] | None = None,
+) -> Callable[[Any], Any]:
+    """Compile a function from a value to its normalised fields, without a loop over serializers.
+
+    Args:
+        serializers: One per field.
+        fields_of: From any accepted value to its fields; tuples of the right length are not asked about.
+        nullable: Whether any field may be None.
+        result: What to return: an expression of `value` as given, the tuple `fields` and names of `scope`.
+        scope: What `result` may use.
+    """
+    names = [f"v{i}" for i in range(len(serializers))]
+    within: dict[str, Any] = {"fields_of": fields_of, **(scope or {})}
+    done = []
+    for i, serializer in enumerate(serializers):
+        normalize = within[f"n{i}"] = serializer.normalizer()
+        call = f"v{i}" if normalize is None else f"n{i}(v{i})"
+        done.append(f"None if v{i} is None else {call}" if nullable and normalize is not None else call)
+    lines = [
+        "def normalize(value):",
+        f"    values = value if type(value) is tuple and len(value) == {len(names)} else fields_of(value)",
+        *([f"    {', '.join(names)}, = values"] if names else []),
+        f"    fields = ({''.join([f'{field}, ' for field in done])})",
+        f"    return {result}",
+    ]
+    normalizer: Callable[[Any], Any] = _compiled("normalize", lines, within)
+    return normalizer
 
 
 def struct_column(

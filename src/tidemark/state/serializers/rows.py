@@ -15,7 +15,7 @@ from tidemark.errors import ConfigError, SerializationError
 from tidemark.state.serializers.base import BinarySerializer, TypeSerializer
 from tidemark.state.serializers.compatibility import CompositeTypeSerializerSnapshot, TypeSerializerSnapshot
 from tidemark.state.serializers.leaf import misfit
-from tidemark.state.serializers.record import RecordCodec, none_or, null_positions, struct_column
+from tidemark.state.serializers.record import RecordCodec, fields_normalizer, null_positions, struct_column
 from tidemark.state.serializers.streams import DataInputView, DataOutputView
 from tidemark.types.row import Row, RowKind, row_of, rows_of
 
@@ -80,14 +80,13 @@ class RowSerializer(BinarySerializer[Row]):
 
     def normalizer(self) -> Callable[[Any], Any]:
         """Return a function that names the row and normalises its fields."""
-        fields = tuple([none_or(field.normalizer()) for field in self.fields])
-        fields_of, names = self._fields_of, self.names
-
-        def normalize(value: Any) -> Row:
-            values = [field(v) for field, v in zip(fields, fields_of(value), strict=True)]
-            return row_of(values, names, value._row_kind if isinstance(value, Row) else _INSERT)
-
-        return normalize
+        return fields_normalizer(
+            self.fields,
+            self._fields_of,
+            nullable=True,
+            result="row_of(fields, names, value._row_kind if isinstance(value, Row) else insert)",
+            scope={"row_of": row_of, "names": self.names, "Row": Row, "insert": _INSERT},
+        )
 
     def arrow_type(self) -> pa.DataType:
         """Return a struct with a child per field, and the row kind."""

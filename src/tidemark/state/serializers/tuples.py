@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.state.serializers.base import BinarySerializer, TypeSerializer
 from tidemark.state.serializers.compatibility import CompositeTypeSerializerSnapshot, TypeSerializerSnapshot
 from tidemark.state.serializers.leaf import misfit
-from tidemark.state.serializers.record import RecordCodec, null_positions, struct_column, unchanged
+from tidemark.state.serializers.record import RecordCodec, fields_normalizer, null_positions, struct_column
 from tidemark.state.serializers.streams import DataInputView, DataOutputView
 from tidemark.types.row import Row
 
@@ -72,22 +72,7 @@ class TupleSerializer(BinarySerializer[tuple[Any, ...]]):
 
     def normalizer(self) -> Callable[[Any], Any]:
         """Return a function that normalises every field."""
-        fields = tuple([field.normalizer() or unchanged for field in self.fields])
-        fields_of = self._fields_of
-
-        def normalize(value: Any) -> tuple[Any, ...]:
-            return tuple([field(v) for field, v in zip(fields, fields_of(value), strict=True)])
-
-        if len(fields) != 2:
-            return normalize
-        first, second = fields
-
-        def normalize_pair(value: Any) -> tuple[Any, ...]:
-            if type(value) is tuple and len(value) == 2:
-                return first(value[0]), second(value[1])
-            return normalize(value)
-
-        return normalize_pair
+        return fields_normalizer(self.fields, self._fields_of, nullable=False)
 
     def arrow_type(self) -> pa.DataType:
         """Return a struct with children f0, f1, ..."""

@@ -1,0 +1,56 @@
+"""Which subtask a key goes to, whole batches at a time."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tidemark import TypeInformation, Types
+from tidemark.operators.routing import KeyRouter
+from tidemark.state.key_groups import assign_to_key_group, compute_operator_index_for_key_group
+
+LONG, INT, SHORT, BYTE = Types.LONG(), Types.INT(), Types.SHORT(), Types.BYTE()
+
+
+def _integers(*bits: int) -> list[Any]:
+    rng = random.Random(sum(bits))
+    rows = [tuple([rng.randrange(-(1 << b - 1), 1 << b - 1) for b in bits]) for _ in range(40)]
+    rows += [tuple([-(1 << b - 1) for b in bits]), tuple([(1 << b - 1) - 1 for b in bits]), (0,) * len(bits)]
+    return rows if len(bits) > 1 else [row[0] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("key_type", "keys"),
+    [
+        (LONG, _integers(64)),
+        (INT, _integers(32)),
+        (SHORT, _integers(16)),
+        (BYTE, _integers(8)),
+        (Types.TUPLE([LONG, LONG]), _integers(64, 64)),
+        (Types.TUPLE([INT, BYTE]), _integers(32, 8)),
+        (Types.TUPLE([BYTE, LONG, SHORT, INT]), _integers(8, 64, 16, 32)),
+        (Types.STRING(), ["", "a", "é", "a longer text than one word"]),
+        (Types.TUPLE([Types.STRING(), LONG]), [("a", 1), ("", -1)]),
+        (Types.DOUBLE(), [0.0, -0.0, 1.5]),
+        (None, [1, "a", (1, "b")]),
+    ],
+)
+def test_batches_are_split_as_single_keys_are(key_type: TypeInformation | None, keys: list[Any]) -> None:
+    router = KeyRouter(lambda value: value, key_type, 128, 7)
+    owners = [
+        compute_operator_index_for_key_group(128, 7, assign_to_key_group(router.serializer.key_bytes(k), 128))
+        for k in keys
+    ]
+
+    lists, column = router.subtasks(router.tokens(keys)), router.token_column(keys)
+
+    assert lists is not None
+    assert lists.tolist() == owners
+    as_column = router.subtasks(column if router.serializer.identity_key else column.to_pylist())
+    assert as_column is not None
+    assert as_column.tolist() == owners
+    part = router.subtasks(column[1:] if router.serializer.identity_key else column[1:].to_pylist())
+    assert part is not None
+    assert part.tolist() == owners[1:]
