@@ -90,13 +90,13 @@ def test_results_do_not_depend_on_parallelism_or_backend(make_env, parallelism, 
 
 
 def test_spark_and_local_execution_give_equal_results(make_env):
-    """Two readers reach a key in any order, so running sums differ; how many there are and the last do not."""
+    """Two readers reach a key in any order, and are collected in another; number and largest sum are the same."""
 
     def job(env: Any) -> tuple[Counter[int], dict[int, int]]:
         source = env.from_source(NumberSequenceSource(1, 200), WatermarkStrategy.no_watermarks(), "numbers")
         sevens = source.map(lambda n: (n % 7, n), Types.TUPLE([Types.LONG(), Types.LONG()]))
         sums = list(sevens.key_by(lambda t: t[0], Types.LONG()).sum(1).execute_and_collect())
-        return Counter(key for key, _ in sums), dict(sums)
+        return Counter(key for key, _ in sums), dict(sorted(sums))
 
     assert job(make_env(2)) == job(make_env(2, target="local"))
 
@@ -198,6 +198,23 @@ def test_foreach_batch_gets_typed_frames(make_env):
     env.execute("frames")
 
     assert sorted(seen) == list(range(20))
+
+
+def test_frames_hold_the_rows_of_tasks_with_few_and_of_tasks_with_many(spark, make_env):
+    kind = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
+    rows = spark.range(0, 20_000, 1, 2).selectExpr("id AS n")
+    frames: list[tuple[int, int, list[str]]] = []
+    env = make_env(2)
+
+    def take(frame, _epoch):
+        frames.append((frame.count(), frame.selectExpr("sum(length(text))").first()[0], frame.columns))
+
+    # All but three rows come from the second of two partitions, and are too much for the driver.
+    wanted = env.from_spark_stream(rows).filter(lambda row: row.n < 3 or row.n >= 10_000)
+    wanted.map(lambda row: (row.n, "x" * 100), output_type=kind).foreach_batch(take)
+    env.execute("frames")
+
+    assert frames == [(10_003, 1_000_300, ["n", "text"])]
 
 
 def test_any_spark_writer_is_a_sink(spark, make_env, tmp_path):

@@ -7,6 +7,7 @@ is dropped when the watermark (or the clock) passes its end plus the allowed lat
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import repeat
@@ -149,6 +150,11 @@ class WindowOperator(KeyedOperator):
         handle: Any = self.keyed_state(descriptor, self.timer_namespace)
         handle.set_namespace(namespace)
         return handle
+
+    @property
+    def batch_limit(self) -> int:
+        """Any number where the records of a window are added together."""
+        return sys.maxsize if self._plain_windows else super().batch_limit
 
     def process(self, input_index: int, batch: Batch, out: Output) -> None:
         """Put the records into their windows; all-windows take records without keys."""

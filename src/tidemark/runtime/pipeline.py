@@ -63,6 +63,8 @@ class TaskReport:
     """Where the source's reader of this partition stands now."""
     staged: dict[int, list[Any]] = field(default_factory=dict)
     """File sink -> staged files."""
+    large_frames: set[int] = field(default_factory=set)
+    """Sinks that want DataFrames of whose rows some were left with Spark."""
     metrics: dict[str, Any] = field(default_factory=dict)
     failure: FailureInfo | None = None
 

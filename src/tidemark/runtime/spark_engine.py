@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from tidemark.runtime.engine import EpochResult, EpochWork
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sinks.frames import frame_schema
-from tidemark.runtime.sinks.task import row_tag
+from tidemark.runtime.sinks.task import row_tag, small_tag
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.spark_task import (
     EPOCH_PROPERTY,
@@ -165,6 +166,8 @@ class SparkEngine:
         return DataFrame(frame._jdf.mapInArrow(column, False, None), frame.sparkSession)
 
     def _collect(self, frame: DataFrame) -> EpochResult:
+        from pyspark.sql import DataFrame
+
         assert self._plan is not None
         sinks = [v for v in self._plan.of_kind(NodeKind.SINK) if wants_frame(v.spec)]
         result = EpochResult()
@@ -173,12 +176,17 @@ class SparkEngine:
             return result
         cached = frame.persist()
         result.release = lambda: cached.unpersist(blocking=False)
-        tags = [row_tag(vertex.id) for vertex in sinks]
-        _sort_rows(cached.filter(~cached.tag.isin(tags)).toArrow(), result)
-        counts = {row.tag for row in cached.filter(cached.tag.isin(tags)).select("tag").distinct().collect()}
+        large = [row_tag(vertex.id) for vertex in sinks]
+        _sort_rows(cached.filter(~cached.tag.isin(large)).toArrow(), result)
         for vertex in sinks:
-            if row_tag(vertex.id) in counts:
-                result.frames[vertex.id] = _decoded(cached, vertex)
+            parts = []
+            small = result.rows.pop(small_tag(vertex.id), None)
+            if small is not None:
+                parts.append(_local(self._session, small, vertex))
+            if any(vertex.id in report.large_frames for report in result.reports):
+                parts.append(_decoded(cached, vertex))
+            if parts:
+                result.frames[vertex.id] = reduce(DataFrame.union, parts)
         return result
 
     def cut(self, request: CutRequest) -> list[tuple[int, BaseException | int]]:
@@ -273,6 +281,15 @@ def _sort_rows(table: pa.Table, result: EpochResult) -> None:
             result.reports.append(pickle.loads(payload))
         else:
             result.rows.setdefault(tag, []).append(payload)
+
+
+def _local(session: SparkSession, payloads: list[bytes], vertex: Vertex) -> DataFrame:
+    """A frame of few rows, made here: reading it takes no Python worker."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = frame_schema(vertex)
+    batches = [batch for payload in payloads for batch in pa.ipc.open_stream(payload)]
+    return session.createDataFrame(pa.Table.from_batches(batches, schema), from_arrow_schema(schema))
 
 
 def _decoded(cached: DataFrame, vertex: Vertex) -> DataFrame:

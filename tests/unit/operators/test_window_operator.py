@@ -33,6 +33,7 @@ from tidemark.api.windows.triggers import (
 )
 from tidemark.api.windows.window import TimeWindow
 from tidemark.errors import UnsupportedOperationException
+from tidemark.operators.base import SMALL_BATCH
 from tidemark.operators.window import WindowOperator, WindowSettings
 from tidemark.state.descriptors import ReducingStateDescriptor, ValueStateDescriptor
 from tidemark.testing import OneInputHarness
@@ -75,6 +76,16 @@ def windowed(assigner, *, backend=None, clock=None, configuration=None, **settin
         clock=clock,
         configuration=configuration,
     )
+
+
+def test_windows_filled_together_take_batches_of_any_size():
+    def limit(assigner, **settings):
+        with windowed(assigner, **settings) as harness:
+            return harness._operator.batch_limit
+
+    assert limit(TumblingEventTimeWindows.of(10)) > SMALL_BATCH
+    assert limit(EventTimeSessionWindows.with_gap(10)) > SMALL_BATCH
+    assert limit(TumblingEventTimeWindows.of(10), trigger=CountTrigger(2)) == SMALL_BATCH
 
 
 def feed(harness, elements):

@@ -12,12 +12,20 @@ from tidemark.runtime.sinks.frames import frame_batch, frame_schema, frame_seria
 from tidemark.slot.vertex import Vertex
 from tidemark.types.text import text_of
 
-__all__ = ["CollectTaskSink", "DataFrameTaskSink", "PrintTaskSink", "row_tag"]
+__all__ = ["CollectTaskSink", "DataFrameTaskSink", "PrintTaskSink", "row_tag", "small_tag"]
+
+SMALL_FRAME = 1 << 18
+"""Bytes that a task's share of an epoch's frame may have to come to the driver with the task's report."""
 
 
 def row_tag(vertex_id: int) -> str:
     """Tag of the rows that belong to a sink."""
     return f"sink:{vertex_id}"
+
+
+def small_tag(vertex_id: int) -> str:
+    """Tag of rows of a sink that wants DataFrames which are few enough to make one from on the driver."""
+    return f"small:{vertex_id}"
 
 
 class _RowSink:
@@ -75,14 +83,31 @@ class DataFrameTaskSink(_RowSink):
 
     def __init__(self, vertex: Vertex) -> None:
         super().__init__(vertex)
+        self._id = vertex.id
         self._serializer = frame_serializer(vertex)
         self._schema = frame_schema(vertex)
+        self._held: list[bytes] = []
+        self._size = 0
 
     def write(self, records: Records) -> None:
-        """Encode a batch as one Arrow stream."""
+        """Encode a batch as one Arrow stream; what stays small is held back until the task ends."""
         column = records.column if records.column is not None else self._serializer.to_arrow(records.values)
         batch = frame_batch(column, self._schema)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        self._rows.append((self._tag, sink.getvalue().to_pybytes()))
+        payload = sink.getvalue().to_pybytes()
+        self._held.append(payload)
+        self._size += len(payload)
+        if self._size > SMALL_FRAME:
+            self._release(self._tag)
+
+    def close(self, report: TaskReport) -> None:
+        """Say where the rows are."""
+        if self._size > SMALL_FRAME:
+            report.large_frames.add(self._id)
+        self._release(small_tag(self._id))
+
+    def _release(self, tag: str) -> None:
+        self._rows += [(tag, payload) for payload in self._held]
+        self._held.clear()
