@@ -30,7 +30,7 @@ TITLES = {
     "recovery": "Recovery after `kill -9` of a slot",
     "rescale": "Rescaling through a savepoint",
     "memory": "Memory and size of a million keys",
-    "nexmark": "Nexmark, records per second",
+    "nexmark": "Nexmark, events per second",
     "growth-keys": "Growth: number of keys, records per second",
     "growth-slots": "Growth: slots, records per second",
     "growth-epochs": "Growth: rows per epoch",
@@ -192,6 +192,15 @@ def _budget(rows: list[dict[str, Any]]) -> list[str]:
             rate("tidemark", "TTL off, heap", "ttl"),
             0.9,
         ),
+        *[
+            (
+                f"{backend}, checkpoint every second against none",
+                rate("tidemark", f"checkpoint every second, 1 M keys, {backend}", "checkpoint"),
+                rate("tidemark", f"no checkpoints, 1 M keys, {backend}", "checkpoint"),
+                0.9,
+            )
+            for backend in ("heap", "rocksdb")
+        ],
     ]
     lines = ["| budget of design.md | here | wanted | |", "|---|---|---|---|"]
     for what, mine, theirs, target in wanted:
@@ -226,9 +235,11 @@ def _rate_line(row: dict[str, Any]) -> str:
     rate = row["figures"]["rate"]
     startup = row["figures"].get("startup_s", {"median": 0.0})["median"]
     times = f"{row['times']:.1f} x" if "times" in row else ""
-    notes = (
-        [f"{row['figures']['epoch_ms']['median']:.0f} ms per epoch"] if "epoch_ms" in row["figures"] else []
-    )
+    notes = [
+        text.format(row["figures"][name]["median"])
+        for name, text in (("epoch_ms", "{:.0f} ms per epoch"), ("rate_per_core", "{:,.0f} per core"))
+        if name in row["figures"]
+    ]
     notes += row["problems"]
     note = f" ({'; '.join(notes)})" if notes else ""
     return (

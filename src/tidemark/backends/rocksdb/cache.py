@@ -49,6 +49,16 @@ class GenerationCache:
         kept = self.young.get(at, MISS)
         return kept if kept is not MISS else self.old.get(at, MISS)
 
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is kept at all."""
+        return self._limit > 0
+
+    def drop(self, at: Hashable) -> None:
+        """Forget one address."""
+        self.young.pop(at, None)
+        self.old.pop(at, None)
+
     def grown(self, entries: int, size: int) -> None:
         """Account for what a batch added to `young`: so many entries of so many serialised bytes."""
         size += entries * _OVERHEAD

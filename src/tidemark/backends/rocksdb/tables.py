@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from tidemark.backends.rocksdb.cache import MISS
+from tidemark.backends.rocksdb.cache import MISS, GenerationCache
 from tidemark.backends.rocksdb.keys import decode_segment, encode_segment
 from tidemark.backends.rocksdb.scope import BatchScope, RowTable
+from tidemark.backends.rocksdb.store import Row
 from tidemark.backends.rocksdb.value_rows import ValueRows
 from tidemark.backends.table import ABSENT, Address
 from tidemark.state.canonical import StateSerializers
@@ -26,17 +27,20 @@ __all__ = ["ListRows", "MapRows", "table_for"]
 
 _MANY_SEGMENTS: Final = 16
 """A list read in so many pieces is written as one again."""
+_MANY_ENTRIES: Final = 1024
+"""Of larger maps nothing is kept from batch to batch."""
 
 
 class _Rows:
     """What a batch knows of the list at one address."""
 
-    __slots__ = ("added", "replaced", "segments", "stored", "whole")
+    __slots__ = ("added", "found", "replaced", "stored", "whole")
 
     def __init__(self) -> None:
+        self.found: list[Row] | None = None
+        """Segments in the store; None if not known."""
         self.stored: list[Any] | None = None
-        """Units in the store; None if not read."""
-        self.segments: list[bytes] | None = None
+        """Their units; None if not decoded."""
         self.added: list[Any] = []
         self.replaced = False
         self.whole: list[Any] | None = None
@@ -44,13 +48,19 @@ class _Rows:
 
 
 class ListRows(RowTable):
-    """A list is a sequence of segments, one per batch that appended to it, so that adding reads nothing."""
+    """A list is a sequence of segments, one per batch that appended to it, so that adding reads nothing.
+
+    Between batches the segments of a bounded number of lists stay known, as bytes.
+    """
 
     def __init__(
         self, scope: BatchScope, state_id: int, serializer: TypeSerializer[Any], ttl: bool, namespaced: bool
     ) -> None:
         super().__init__(scope, state_id, serializer, ttl, namespaced)
         self._lists: dict[Any, _Rows] = {}
+        self._kept = GenerationCache(scope.store.options.read_cache_size)
+        self._grown_by = 0
+        self._grown_size = 0
 
     def _of(self, at: Any) -> _Rows:
         rows = self._lists.get(at)
@@ -75,16 +85,28 @@ class ListRows(RowTable):
         known = self._lists.get(at)
         if known is not None and (known.replaced or known.stored is not None):
             return self.get(at)
-        rows = _Rows()
-        self._read(at, rows)
-        return (rows.stored or []) + (known.added if known is not None else [])
+        return self._units(self._segments(at)) + (known.added if known is not None else [])
+
+    def _segments(self, at: Any) -> list[Row]:
+        found = self._kept.get(at)
+        return self._store.prefixed(self.row(at)) if found is MISS else found
+
+    def _units(self, found: list[Row]) -> list[Any]:
+        decode = self._decode
+        return [decode(unit) for _, segment in found for unit in decode_segment(segment)]
 
     def _read(self, at: Any, rows: _Rows) -> None:
-        decode = self._decode
-        found = self._store.prefixed(self.row(at))
-        rows.segments = [row for row, _ in found]
-        rows.stored = [decode(unit) for _, segment in found for unit in decode_segment(segment)]
-        self._scope.count_read()
+        known = self._kept.get(at)
+        rows.found = self._store.prefixed(self.row(at)) if known is MISS else known
+        rows.stored = self._units(rows.found)
+        if known is MISS:
+            self._keep(at, rows.found)
+            self._scope.count_read()
+
+    def _keep(self, at: Any, found: list[Row]) -> None:
+        self._kept.young[at] = found
+        self._grown_by += 1
+        self._grown_size += sum([len(row) + len(segment) for row, segment in found])
 
     def append(self, at: Address, units: list[Any]) -> None:
         """Add units without reading."""
@@ -105,27 +127,52 @@ class ListRows(RowTable):
 
     def write_back(self) -> None:
         """Write one segment for each list that was changed."""
-        scope = self._scope
         for at, rows in self._lists.items():
-            segments, added = rows.segments, rows.added
-            if segments is not None and len(segments) >= _MANY_SEGMENTS and not rows.replaced:
-                # The list has been read anyway, so it costs little to make it one segment again.
-                added, rows.replaced = (rows.stored or []) + added, True
-            if rows.replaced:
-                if segments is None:
-                    scope.clear_prefix(self.row(at))
-                else:
-                    for row in segments:
-                        scope.delete(row)
-            if added:
+            if rows.added or rows.replaced or len(rows.found or ()) >= _MANY_SEGMENTS:
+                self._write(at, rows)
+        self._lists.clear()
+
+    def _write(self, at: Any, rows: _Rows) -> None:
+        scope, added = self._scope, rows.added
+        kept = self._kept.get(at) if rows.found is None else rows.found
+        found: list[Row] | None = None if kept is MISS else kept
+        if rows.stored is not None and len(found or ()) >= _MANY_SEGMENTS and not rows.replaced:
+            # The list has been read anyway, so it costs little to make it one segment again.
+            added, rows.replaced = rows.stored + added, True
+        row = None
+        if rows.replaced:
+            if found is None:
+                scope.clear_prefix(self.row(at))
+                found = []
+            # What is written over leaves nothing for later reads to step over, unlike what is deleted.
+            if added and found:
+                row, found = found[0][0], found[1:]
+            for old, _ in found:
+                scope.delete(old)
+            found = []
+        if added:
+            segment = encode_segment(map(self._encode, added))
+            if row is None:
                 number = scope.next_segment
                 scope.next_segment = number + 1
-                scope.put(self.row(at) + number.to_bytes(8, "big"), encode_segment(map(self._encode, added)))
-        self._lists.clear()
+                row = self.row(at) + number.to_bytes(8, "big")
+            scope.put(row, segment)
+            if found is not None:
+                found = [*found, (row, segment)]
+        if found is not None:
+            self._keep(at, found)
 
     def forget(self) -> None:
         """Drop all objects."""
         self._lists.clear()
+        if self._grown_by:
+            self._kept.grown(self._grown_by, self._grown_size)
+            self._grown_by = self._grown_size = 0
+
+    def invalidate(self) -> None:
+        """Drop everything that was read."""
+        self.forget()
+        self._kept.clear()
 
 
 class _Entries:
@@ -143,7 +190,7 @@ class _Entries:
 
 
 class MapRows(RowTable):
-    """One row per map entry."""
+    """One row per map entry. Between batches a bounded number of entries that nobody can change stay known."""
 
     def __init__(
         self,
@@ -156,13 +203,16 @@ class MapRows(RowTable):
     ) -> None:
         super().__init__(scope, state_id, serializer, ttl, namespaced)
         self._maps: dict[Any, _Entries] = {}
+        self._kept = GenerationCache(scope.store.options.read_cache_size if serializer.immutable else 0)
+        self._grown_size = 0
         self._key_bytes: Callable[[Any], bytes] | None = map_key.key_bytes if map_key.identity_key else None
         self._map_key_of: Callable[[bytes], Any] | None = map_key.from_bytes if map_key.identity_key else None
 
     def _of(self, at: Any) -> _Entries:
         entries = self._maps.get(at)
         if entries is None:
-            entries = self._maps[at] = _Entries()
+            kept = self._kept.get(at)
+            entries = self._maps[at] = _Entries() if kept is MISS else kept
         return entries
 
     def _tail(self, map_key: Any) -> bytes:
@@ -182,6 +232,7 @@ class MapRows(RowTable):
             unit = ABSENT
         else:
             unit = entries.present[map_key] = self._decode(raw)
+            self._grown_size += len(raw)
         self._scope.count_read()
         return unit
 
@@ -225,6 +276,7 @@ class MapRows(RowTable):
             map_key = row[start:] if key_of is None else key_of(row[start:])
             if map_key not in present and map_key not in absent:
                 present[map_key] = decode(raw)
+                self._grown_size += len(raw)
         entries.complete = True
         self._scope.count_read()
 
@@ -261,12 +313,30 @@ class MapRows(RowTable):
                 if unit is MISS:
                     delete(row)
                 else:
-                    put(row, encode(unit))
+                    raw = encode(unit)
+                    put(row, raw)
+                    self._grown_size += len(raw)
             entries.changed.clear()
 
     def forget(self) -> None:
-        """Drop all objects."""
+        """Keep what may be kept, drop the rest."""
+        if self._kept.enabled:
+            count = 0
+            for at, entries in self._maps.items():
+                known = len(entries.present) + len(entries.absent)
+                if known <= _MANY_ENTRIES:
+                    self._kept.young[at] = entries
+                    count += known
+                else:
+                    self._kept.drop(at)
+            self._kept.grown(count, self._grown_size)
+        self._grown_size = 0
         self._maps.clear()
+
+    def invalidate(self) -> None:
+        """Drop everything that was read."""
+        self.forget()
+        self._kept.clear()
 
 
 def table_for(

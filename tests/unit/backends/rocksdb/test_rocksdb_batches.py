@@ -228,6 +228,72 @@ def test_a_kept_list_does_not_change_when_the_state_does(make: Make) -> None:
     assert table.get(1) == [3]
 
 
+def test_hot_lists_are_not_read_again_in_the_next_batch(make: Make) -> None:
+    backend = make()
+    state: Any = backend.state(ListStateDescriptor("l", Types.LONG()))
+    run(backend, [1, 2, 3], lambda token: list(state.get()))
+    scans = count_calls(backend, "prefixed")
+
+    run(backend, [1, 2], lambda token: state.add(token))
+    read = run(backend, [1, 2, 3], lambda token: list(state.get()))
+    run(backend, [1], lambda token: (state.update([7, 8]), state.add(9)))
+    run(backend, [2], lambda token: state.clear())
+
+    assert read == [[1], [2], []]
+    assert run(backend, [1, 2], lambda token: list(state.get())) == [[7, 8, 9], []]
+    assert not scans
+    assert len(list(backend._store.scan(b"", b"\xff"))) == 1
+
+
+def test_a_list_that_is_replaced_is_written_over(make: Make) -> None:
+    backend = make()
+    state: Any = backend.state(ListStateDescriptor("l", Types.LONG()))
+    for n in range(3):
+        run(backend, [1], lambda token, n=n: state.add(n))
+    first = next(backend._store.scan(b"", b"\xff"))[0]
+
+    run(backend, [1], lambda token: (list(state.get()), state.update([5])))
+
+    assert [row for row, _ in backend._store.scan(b"", b"\xff")] == [first]
+    assert run(backend, [1], lambda token: list(state.get())) == [[5]]
+
+
+@pytest.mark.parametrize("cache", [0, 1 << 20])
+def test_every_batch_gets_fresh_objects_in_lists_and_maps(make: Make, cache: int) -> None:
+    backend = make(read_cache_size=cache)
+    units: Any = backend.state(ListStateDescriptor("l", CountingSerializer()))
+    entries: Any = backend.state(MapStateDescriptor("m", Types.LONG(), CountingSerializer()))
+    run(backend, [1], lambda token: (units.add([token]), entries.put(0, [token])))
+
+    run(backend, [1], lambda token: ([unit.append(9) for unit in units.get()], entries.get(0).append(9)))
+
+    assert run(backend, [1], lambda token: (list(units.get()), entries.get(0))) == [([[1]], [1])]
+
+
+def test_hot_map_entries_are_not_read_again_in_the_next_batch(make: Make) -> None:
+    backend = make()
+    state: Any = backend.state(MapStateDescriptor("m", Types.LONG(), Types.LONG()))
+    run(backend, [1, 2], lambda token: (state.put(0, token), state.get(5)))
+    single = count_calls(backend, "get")
+
+    run(backend, [1, 2], lambda token: state.put(0, state.get(0) + 10))
+    run(backend, [2], lambda token: state.clear())
+
+    assert run(backend, [1, 2], lambda token: (state.get(0), state.get(5))) == [(11, None), (None, None)]
+    assert not single
+    assert backend.num_entries("m") == 1
+
+
+def test_nothing_of_a_large_map_is_kept(make: Make) -> None:
+    backend = make()
+    state: Any = backend.state(MapStateDescriptor("m", Types.LONG(), Types.LONG()))
+    run(backend, [1, 2], lambda token: state.put_all({n: n for n in range(2_000 if token == 1 else 2)}))
+    single = count_calls(backend, "get")
+
+    assert run(backend, [1, 2], lambda token: state.get(1)) == [1, 1]
+    assert len(single) == 1
+
+
 @pytest.mark.parametrize("size", [3, 500])
 def test_clearing_a_map_unread_removes_all_its_rows(make: Make, size: int) -> None:
     backend = make()
