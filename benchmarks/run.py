@@ -96,7 +96,7 @@ def main() -> None:
     )
     parser.add_argument("--match", metavar="REGEX", help="only cases whose label it is found in")
     parser.add_argument("--systems", nargs="+", choices=sorted(SYSTEMS), help="leave the others out")
-    parser.add_argument("--repeat", type=int, help="repetitions of every case (quick: 2, full: 3)")
+    parser.add_argument("--repeat", type=int, help="repetitions of every case (quick: 1, full: 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows, to try the suite out")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one measurement")
     parser.add_argument("--budget", type=float, help="seconds after which nothing new starts")
@@ -107,7 +107,7 @@ def main() -> None:
         print(write_report(arguments.report))
         return
     quick = arguments.mode == "quick"
-    arguments.repeat = arguments.repeat or (2 if quick else 3)
+    arguments.repeat = arguments.repeat or (1 if quick else 3)
     arguments.budget = arguments.budget or (QUICK_BUDGET_S if quick else float("inf"))
     folder = arguments.out or RESULTS / f"{date.today().isoformat()}-{arguments.mode}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -89,7 +89,7 @@ class DataStream(OperatorSettings, SinkMethods):
         return self._operator("Flat Map", OperatorKind.FLAT_MAP, func, optional_type(output_type))
 
     def filter(self, func: Callable[[Any], Any] | FilterFunction) -> DataStream:
-        """Keep the elements for which `func` answers with something true.
+        """Keep the elements for which `func` answers with something true; it must not change them.
 
         Raises:
             TypeError: `func` is neither a callable nor a `FilterFunction`.
@@ -222,7 +222,7 @@ class DataStream(OperatorSettings, SinkMethods):
         return stream._operator("Projection", OperatorKind.MAP, Project(field_indexes), projected)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
-        """Give elements timestamps and the stream watermarks.
+        """Give elements timestamps and the stream watermarks; the assigner must not change the elements.
 
         Raises:
             TypeError: Not a `WatermarkStrategy`.
