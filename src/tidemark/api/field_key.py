@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 from tidemark.api.functions import KeySelector
+from tidemark.types.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
 
 __all__ = ["FieldKey", "field"]
+
+_WIDENING = set(combinations([Types.BYTE(), Types.SHORT(), Types.INT(), Types.LONG()], 2))
+"""Types of fields and keys that differ, and yet every value of the field is a key."""
 
 
 class FieldKey(KeySelector):
@@ -19,6 +24,20 @@ class FieldKey(KeySelector):
         """The field."""
         return value[self.field]
 
+    def position_in(self, record: TypeInformation | None, key: TypeInformation | None) -> int | None:
+        """Position of the field in records of a type, if its values are keys of type `key` as they are."""
+        if not isinstance(record, (RowTypeInfo, TupleTypeInfo)):
+            return None
+        kinds = record.get_field_types()
+        at: Any = self.field
+        if isinstance(at, str):
+            at = record.get_field_index(at) if isinstance(record, RowTypeInfo) else -1
+        elif at < 0:
+            at += len(kinds)
+        if not 0 <= at < len(kinds):
+            return None
+        return at if kinds[at] == key or (kinds[at], key) in _WIDENING else None
+
     def __repr__(self) -> str:
         return f"field({self.field!r})"
 
@@ -26,7 +45,8 @@ class FieldKey(KeySelector):
 def field(name: str | int) -> FieldKey:
     """A key selector for `key_by`: the field `name` of a row, or the item at that position of a tuple.
 
-    Streams that arrive as columns (Spark DataFrames) are split by such a key without touching single rows.
+    Streams of rows and tuples that travel as columns (from Spark DataFrames, from other keyed operators) are split
+    by such a key without touching single records, if the field has the type of the key.
     """
     if not isinstance(name, (str, int)) or isinstance(name, bool):
         raise TypeError(f"field() needs a name or a position, not {name!r}.")

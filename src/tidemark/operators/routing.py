@@ -21,7 +21,7 @@ from tidemark.state.serializers.builtin import StringSerializer
 from tidemark.state.serializers.tuples import TupleSerializer
 from tidemark.types.typeinfo import TypeInformation, Types
 
-__all__ = ["KeyRouter", "hash_keys", "key_serializer_for", "split_evenly", "split_lists"]
+__all__ = ["KeyRouter", "hash_keys", "key_serializer_for", "layout_of", "split_evenly", "split_lists"]
 
 _INTEGERS = {"b": ">i1", "h": ">i2", "i": ">i4", "q": ">i8"}
 """Arrays of the integers a serializer writes, by its `struct_code`."""
@@ -34,7 +34,7 @@ def key_serializer_for(key_type: TypeInformation | None) -> TypeSerializer[Any]:
     return serializer_for(key_type if key_type is not None else Types.PICKLED_BYTE_ARRAY())
 
 
-def _layout_of(serializer: TypeSerializer[Any]) -> np.dtype[Any] | None:
+def layout_of(serializer: TypeSerializer[Any]) -> np.dtype[Any] | None:
     """How the bytes of a key lie in memory, filled up to whole words; None: keys are no (tuples of) integers."""
     fields = serializer.fields if isinstance(serializer, TupleSerializer) else (serializer,)
     kinds = [_INTEGERS.get(getattr(field, "struct_code", ""), "") for field in fields]
@@ -59,14 +59,20 @@ def _hash_integers(
     for name, column in zip(names, columns, strict=True):
         records[name] = column
     assert serializer.fixed_width is not None
-    return stable_hash_words(records.view("<u8").reshape(len(keys), -1), serializer.fixed_width)
+    words = records.view("<u8").reshape(len(keys), layout.itemsize // 8)
+    return stable_hash_words(words, serializer.fixed_width)
+
+
+def _has_nulls(keys: pa.Array) -> bool:
+    children = keys.flatten() if pa.types.is_struct(keys.type) else [keys]
+    return any(child.null_count for child in children)
 
 
 def hash_keys(
     keys: Sequence[Any] | pa.Array, serializer: TypeSerializer[Any], layout: np.dtype[Any] | None
 ) -> np.ndarray[Any, Any]:
     """Stable hash of each key; `layout` is that of `serializer`."""
-    if layout is not None:
+    if layout is not None and not (isinstance(keys, pa.Array) and _has_nulls(keys)):
         return _hash_integers(keys, serializer, layout)
     if isinstance(serializer, StringSerializer):
         texts = keys if isinstance(keys, pa.Array) else pa.array(keys, type=pa.string())
@@ -90,7 +96,7 @@ class KeyRouter:
     ) -> None:
         self.serializer = key_serializer_for(key_type)
         self._selector = selector
-        self._layout = _layout_of(self.serializer)
+        self._layout = layout_of(self.serializer)
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
         self._normalize = self.serializer.normalizer()

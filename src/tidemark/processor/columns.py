@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import ConfigError
-from tidemark.state.key_groups import key_groups_of, stable_hash_array, stable_hash_words
+from tidemark.operators.routing import hash_keys, layout_of
+from tidemark.state.key_groups import key_groups_of
 from tidemark.state.serializers.base import TypeSerializer
-from tidemark.state.serializers.builtin import StringSerializer
 
 __all__ = [
     "as_struct",
@@ -134,17 +134,4 @@ def key_group_column(
     keys: pa.Array, serializer: TypeSerializer[Any], max_parallelism: int
 ) -> np.ndarray[Any, Any]:
     """Key group (uint16) of every key of a canonical key column."""
-    width = serializer.fixed_width
-    kind = serializer.arrow_type()
-    if width is not None and pa.types.is_signed_integer(kind) and kind.bit_width == 8 * width:
-        numbers = keys.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-        # A key's bytes are its big-endian two's complement; the hash reads them as a little-endian word.
-        words = numbers.byteswap().view(np.uint64) >> np.uint64(64 - 8 * width)
-        hashes = stable_hash_words(words, width)
-    elif isinstance(serializer, StringSerializer) and not keys.null_count:
-        hashes = stable_hash_array(keys)
-    else:
-        key_bytes = serializer.key_bytes
-        encoded = [key_bytes(key) for key in serializer.from_arrow(keys)]
-        hashes = stable_hash_array(pa.array(encoded, type=pa.large_binary()))
-    return key_groups_of(hashes, max_parallelism)
+    return key_groups_of(hash_keys(keys, serializer, layout_of(serializer)), max_parallelism)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tidemark.api.field_key import FieldKey
 from tidemark.api.functions import KeySelector
 from tidemark.api.graph import Edge, NodeKind, Ship, SourceSpec
 from tidemark.clock import Clock, SystemClock
@@ -217,7 +218,11 @@ class _ToSlot:
             )
             key = self._router.serializer
         self._codec = codec_for(vertex.input_types[edge_at], key)
-        self._field = getattr(self._edge.key_selector, "field", None)
+        self._key_at: int | None = None
+        if isinstance(self._edge.key_selector, FieldKey):
+            self._key_at = self._edge.key_selector.position_in(
+                vertex.input_types[edge_at], self._edge.key_type
+            )
 
     def __call__(self, records: Records) -> None:
         ship = self._edge.ship
@@ -269,12 +274,12 @@ class _ToSlot:
         assert column is not None
         keys = None
         with self._named("key selector"):
-            if self._field is not None and router.serializer.identity_key:
-                keys = column.field(self._field).cast(router.serializer.arrow_type())
+            if self._key_at is not None and router.serializer.identity_key:
+                keys = column.field(self._key_at).cast(router.serializer.arrow_type())
             if keys is None or keys.null_count:
                 # Only the serializer knows whether a key may be None.
                 keys = router.token_column(records.values)
-        targets = router.subtasks(keys if router.serializer.identity_key else keys.to_pylist())
+            targets = router.subtasks(keys if router.serializer.identity_key else keys.to_pylist())
         stamps = None if records.timestamps is None else pa.array(records.timestamps, pa.int64())
         if targets is None:
             self._exchange.send(0, self._edge_at, *self._codec.encode_column(column, stamps, keys))
@@ -449,7 +454,8 @@ class Pipeline:
         for consumer in self._consumers.get((vertex_id, tag), ()):
             consumer(records)
         for head in self._heads.get((vertex_id, tag), ()):
-            self._fed_back.append((head, records))
+            # The loop has the type of its first input; what comes back may have another, or none.
+            self._fed_back.append((head, records.as_objects()))
 
     def _drain_feedback(self) -> bool:
         busy = bool(self._fed_back)
@@ -513,7 +519,10 @@ class Pipeline:
         if vertex.placement is Placement.SLOT:
             return _ToSlot(self._by_vertex[vertex.id], at, self.partition % vertex.parallelism)
         if vertex.kind is NodeKind.SINK:
-            return self._sinks[vertex.id].write
+            write = self._sinks[vertex.id].write
+            # A sink goes by the type of its first input; a union may have brought others, as objects.
+            same = vertex.input_types[at] == vertex.input_types[0]
+            return write if same else lambda records: write(records.as_objects())
         return _ToOperator(self, vertex, self._operators[vertex.id], edge.input_index, edge.ship)
 
 

@@ -52,6 +52,10 @@ class Records:
         """The same values with other timestamps, as another subtask's."""
         return Records(self._values, timestamps, subtask, self._column, self._serializer)
 
+    def as_objects(self) -> Records:
+        """The same without a column, for whoever expects a column of another type."""
+        return self if self._column is None else Records(self.values, self.timestamps, self.subtask)
+
     def where(self, keep: list[bool], subtask: int) -> Records:
         """Those at which `keep` is true, as another subtask's."""
         if all(keep):

@@ -125,6 +125,7 @@ class SparkEngine:
             raise _spark_failure(exc, work.directive.epoch, self._job_id) from exc
         if not result.reports:
             # A DataFrame without partitions ran no task at all; time still has to move.
+            result.release()
             return self.run_epoch(EpochWork(work.directive))
         return result
 
@@ -166,8 +167,6 @@ class SparkEngine:
         return DataFrame(frame._jdf.mapInArrow(column, False, None), frame.sparkSession)
 
     def _collect(self, frame: DataFrame) -> EpochResult:
-        from pyspark.sql import DataFrame
-
         assert self._plan is not None
         sinks = [v for v in self._plan.of_kind(NodeKind.SINK) if wants_frame(v.spec)]
         result = EpochResult()
@@ -176,6 +175,16 @@ class SparkEngine:
             return result
         cached = frame.persist()
         result.release = lambda: cached.unpersist(blocking=False)
+        try:
+            self._take_frames(cached, sinks, result)
+        except BaseException:
+            result.release()
+            raise
+        return result
+
+    def _take_frames(self, cached: DataFrame, sinks: list[Vertex], result: EpochResult) -> None:
+        from pyspark.sql import DataFrame
+
         large = [row_tag(vertex.id) for vertex in sinks]
         _sort_rows(cached.filter(~cached.tag.isin(large)).toArrow(), result)
         for vertex in sinks:
@@ -187,7 +196,6 @@ class SparkEngine:
                 parts.append(_decoded(cached, vertex))
             if parts:
                 result.frames[vertex.id] = reduce(DataFrame.union, parts)
-        return result
 
     def cut(self, request: CutRequest) -> list[tuple[int, BaseException | int]]:
         """Synchronous part on every slot."""

@@ -5,13 +5,33 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tidemark import TypeInformation, Types
+from tidemark.errors import SerializationError
 from tidemark.operators.routing import KeyRouter
 from tidemark.state.key_groups import assign_to_key_group, compute_operator_index_for_key_group
 
 LONG, INT, SHORT, BYTE = Types.LONG(), Types.INT(), Types.SHORT(), Types.BYTE()
+
+
+def test_no_keys_have_no_subtasks() -> None:
+    for kind in (LONG, Types.TUPLE([LONG, INT]), Types.STRING()):
+        router = KeyRouter(lambda value: value, kind, 128, 7)
+
+        for keys in ([], router.token_column([])):
+            found = router.subtasks(keys)
+            assert found is not None
+            assert found.tolist() == []
+
+
+def test_a_missing_part_of_a_key_is_refused() -> None:
+    router = KeyRouter(lambda value: value, Types.TUPLE([LONG, LONG]), 128, 7)
+    keys = pa.array([{"f0": 2**53 + 3, "f1": 1}, {"f0": None, "f1": 1}], router.serializer.arrow_type())
+
+    with pytest.raises(SerializationError):
+        router.subtasks(keys)
 
 
 def _integers(*bits: int) -> list[Any]:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tidemark import (
+    KeySelector,
     MapFunction,
     OutputTag,
     ProcessFunction,
     Row,
+    RowKind,
     StreamExecutionEnvironment,
     Types,
     WatermarkStrategy,
@@ -49,7 +51,9 @@ class FakeSlots:
         self.in_flight: dict[int, int] = {}
         self.most_in_flight = 0
         self.answer: Any = lambda header, values: ([], None)
+        self.keys: list[Any] = []
         self.codec = codec_for(None)
+        self.answer_codec: Any = None
         self.lost: set[int] = set()
 
     def connect(self, slot: int) -> Any:
@@ -67,7 +71,9 @@ class _FakeLink:
         self._pending: list[Any] = []
 
     def send(self, header: Any, body: Any = b"") -> None:
-        values = [] if header.flags == EMPTY else self._slots.codec.decode(header.flags, body).values
+        batch = Batch([]) if header.flags == EMPTY else self._slots.codec.decode(header.flags, body)
+        values = batch.values
+        self._slots.keys += batch.keys or []
         self._slots.frames.append((self._slot, header, values))
         self._pending.append((header, values))
         self._slots.most_in_flight = max(self._slots.most_in_flight, len(self._pending))
@@ -80,7 +86,7 @@ class _FakeLink:
         emitted, timer = answer
         if not emitted:
             return ("ok", timer, [], None), b""
-        flags, body = self._slots.codec.encode(Batch(emitted))
+        flags, body = (self._slots.answer_codec or self._slots.codec).encode(Batch(emitted))
         return ("ok", timer, [(None, flags, len(body))], None), body
 
 
@@ -90,8 +96,10 @@ class Kept:
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.subtasks: list[int] = []
+        self.columns: list[Any] = []
 
     def write(self, records: Records) -> None:
+        self.columns.append(records.column)
         self.values += records.values
         self.subtasks.append(records.subtask)
 
@@ -315,6 +323,96 @@ def test_what_passes_from_an_untyped_stream_into_a_typed_one_is_normalised() -> 
     task.push([1, 2, True])
 
     assert list(map(type, task.sinks["sink"].values)) == [int] * 4
+
+
+class ByField(KeySelector):
+    """A selector of the user's that happens to have an attribute `field`."""
+
+    def __init__(self, field: int) -> None:
+        self.field = field
+
+    def get_key(self, value: Any) -> Any:
+        return value[self.field] % 2
+
+
+@pytest.mark.parametrize(
+    ("selector", "key_type", "keys"),
+    [
+        (ByField(0), Types.LONG(), [0, 1]),
+        (field(0), Types.LONG(), [10, 11]),
+        (field("k"), Types.LONG(), [10, 11]),
+        (field(-1), Types.LONG(), [1, 2]),
+        (field("v"), Types.INT(), [1, 2]),
+        (lambda row: (row.k, row.v), Types.TUPLE([Types.LONG(), Types.LONG()]), [(10, 1), (11, 2)]),
+    ],
+)
+def test_keys_of_columns_are_those_of_their_rows(selector: Any, key_type: Any, keys: list[Any]) -> None:
+    task = Task(parallelism=1)
+    task.source(type_info=PAIR).key_by(selector, key_type).map(lambda row: row).print()
+    task.start()
+    task.slots.codec = codec_for(PAIR, serializer_for(key_type))
+    rows = [Row.of_kind(RowKind.DELETE, *row) for row in ((10, 1), (11, 2))]
+    column = serializer_for(PAIR).to_arrow(rows)
+
+    task.pipeline.push(task.ids["source"], Records(None, None, 0, column, serializer_for(PAIR)))
+
+    assert task.slots.keys == keys
+
+
+def test_a_field_of_another_type_than_the_key_is_refused_also_as_a_column() -> None:
+    task = Task(parallelism=2)
+    task.source(type_info=PAIR).key_by(field("k"), Types.STRING()).map(lambda row: row).name("op").print()
+    task.start()
+
+    with pytest.raises(OperatorFailed, match="STRING"):
+        task.pipeline.push(task.ids["source"], pairs((1, 1)))
+
+
+def test_fields_of_maps_are_keys_too() -> None:
+    kind = Types.MAP(Types.STRING(), Types.LONG())
+    task = Task(parallelism=1)
+    task.source(type_info=kind).key_by(field("k"), Types.LONG()).map(lambda row: row).print()
+    task.start()
+    task.slots.codec = codec_for(kind, serializer_for(Types.LONG()))
+    serializer = serializer_for(kind)
+
+    column = serializer.to_arrow([{"k": 7}, {"k": 8}])
+    task.pipeline.push(task.ids["source"], Records(None, None, 0, column, serializer))
+
+    assert task.slots.keys == [7, 8]
+
+
+def test_a_sink_of_an_untyped_union_gets_objects() -> None:
+    task = Task(parallelism=1)
+    untyped = task.source().map(lambda value: value)
+    typed = task.source(type_info=Types.STRING()).name("typed source")
+    untyped.union(typed).print().name("sink")
+    task.start()
+    serializer = serializer_for(Types.STRING())
+
+    task.pipeline.push(
+        task.ids["typed source"], Records(None, None, 0, serializer.to_arrow(["a"]), serializer)
+    )
+
+    assert task.sinks["sink"].values == ["a"]
+    assert task.sinks["sink"].columns == [None]
+
+
+def test_what_is_fed_back_comes_as_objects() -> None:
+    task = Task(parallelism=1)
+    loop = task.source().map(lambda value: value).iterate()
+    body = loop.map(Hosted(), output_type=Types.LONG())
+    loop.close_with(body.filter(lambda value: value > 0))
+    loop.print().name("sink")
+    task.slots.answer = lambda header, values: ([value - 1 for value in values], None)
+    task.start()
+    task.slots.answer_codec = codec_for(Types.LONG())
+
+    task.push([2])
+    task.pipeline.finish(closer=False)
+
+    assert task.sinks["sink"].values == [2, 1]
+    assert task.sinks["sink"].columns == [None, None]
 
 
 def test_a_missing_key_of_a_column_is_refused_by_name() -> None:

@@ -33,13 +33,14 @@ class GenerationCache:
     Attributes:
         young: What was learnt lately; the owner adds to it and then calls `grown`.
         old: What was learnt before that.
+        limit: Bytes of one generation; 0: nothing is kept.
     """
 
-    __slots__ = ("_limit", "_size", "old", "young")
+    __slots__ = ("_size", "limit", "old", "young")
 
     def __init__(self, limit: int) -> None:
         """Keep about `limit` bytes at most; 0 keeps nothing."""
-        self._limit = limit // 2
+        self.limit = limit // 2
         self._size = 0
         self.young: dict[Hashable, Any] = {}
         self.old: dict[Hashable, Any] = {}
@@ -48,11 +49,6 @@ class GenerationCache:
         """The value, or `MISS`."""
         kept = self.young.get(at, MISS)
         return kept if kept is not MISS else self.old.get(at, MISS)
-
-    @property
-    def enabled(self) -> bool:
-        """Whether anything is kept at all."""
-        return self._limit > 0
 
     def drop(self, at: Hashable) -> None:
         """Forget one address."""
@@ -63,9 +59,9 @@ class GenerationCache:
         """Account for what a batch added to `young`: so many entries of so many serialised bytes."""
         size += entries * _OVERHEAD
         self._size += size
-        if self._size > self._limit:
+        if self._size > self.limit:
             # What a single batch made too large is not worth keeping at all.
-            self.old = self.young if size <= self._limit else {}
+            self.old = self.young if size <= self.limit else {}
             self.young = {}
             self._size = 0
 

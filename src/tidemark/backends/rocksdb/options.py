@@ -1,8 +1,9 @@
 """Settings of one RocksDB store: what may be tuned, and how it becomes `rocksdict` options.
 
 The defaults bound the memory of a store to about `block_cache_size + write_buffer_size *
-max_write_buffer_number` and keep the unflushed part small, because a barrier with incremental
-checkpoints waits until that part is on disk: 8 MiB flush in well under 100 ms.
+max_write_buffer_number`, with `read_cache_size` more for each state, and keep the unflushed part small,
+because a barrier with incremental checkpoints waits until that part is on disk: 8 MiB flush in well
+under 100 ms.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class RocksDBOptions:
     max_open_files: int = -1
     max_background_jobs: int = 2
     read_cache_size: int = 16 * _MIB
-    """Memory for serialised rows that each value-like state keeps between batches; 0 turns it off."""
+    """Memory for what each state keeps known between batches; 0 turns it off."""
     ttl_compaction_filter_enabled: bool = False
     """Gate of the clean-up of expired state during compaction (spec 9.4)."""
     options_factory: Callable[[Any], Any] | None = None

@@ -31,6 +31,27 @@ _MANY_ENTRIES: Final = 1024
 """Of larger maps nothing is kept from batch to batch."""
 
 
+class _KnowingTable(RowTable):
+    """A table that keeps a bounded part of what it knows from batch to batch."""
+
+    def __init__(
+        self,
+        scope: BatchScope,
+        state_id: int,
+        serializer: TypeSerializer[Any],
+        ttl: bool,
+        namespaced: bool,
+        limit: int,
+    ) -> None:
+        super().__init__(scope, state_id, serializer, ttl, namespaced)
+        self._kept = GenerationCache(limit)
+
+    def invalidate(self) -> None:
+        """Drop everything that was read."""
+        self.forget()
+        self._kept.clear()
+
+
 class _Rows:
     """What a batch knows of the list at one address."""
 
@@ -47,7 +68,7 @@ class _Rows:
         """What `get` handed out; never changed afterwards."""
 
 
-class ListRows(RowTable):
+class ListRows(_KnowingTable):
     """A list is a sequence of segments, one per batch that appended to it, so that adding reads nothing.
 
     Between batches the segments of a bounded number of lists stay known, as bytes.
@@ -56,9 +77,9 @@ class ListRows(RowTable):
     def __init__(
         self, scope: BatchScope, state_id: int, serializer: TypeSerializer[Any], ttl: bool, namespaced: bool
     ) -> None:
-        super().__init__(scope, state_id, serializer, ttl, namespaced)
+        limit = scope.store.options.read_cache_size
+        super().__init__(scope, state_id, serializer, ttl, namespaced, limit)
         self._lists: dict[Any, _Rows] = {}
-        self._kept = GenerationCache(scope.store.options.read_cache_size)
         self._grown_by = 0
         self._grown_size = 0
 
@@ -85,28 +106,29 @@ class ListRows(RowTable):
         known = self._lists.get(at)
         if known is not None and (known.replaced or known.stored is not None):
             return self.get(at)
-        return self._units(self._segments(at)) + (known.added if known is not None else [])
+        return self._units(self._segments(at)[0]) + (known.added if known is not None else [])
 
-    def _segments(self, at: Any) -> list[Row]:
-        found = self._kept.get(at)
-        return self._store.prefixed(self.row(at)) if found is MISS else found
+    def _segments(self, at: Any) -> tuple[list[Row], bool]:
+        """The segments of a list, and whether they had to be fetched from the store."""
+        known = self._kept.get(at)
+        return (self._store.prefixed(self.row(at)), True) if known is MISS else (known, False)
 
     def _units(self, found: list[Row]) -> list[Any]:
         decode = self._decode
         return [decode(unit) for _, segment in found for unit in decode_segment(segment)]
 
     def _read(self, at: Any, rows: _Rows) -> None:
-        known = self._kept.get(at)
-        rows.found = self._store.prefixed(self.row(at)) if known is MISS else known
+        rows.found, fetched = self._segments(at)
         rows.stored = self._units(rows.found)
-        if known is MISS:
-            self._keep(at, rows.found)
+        if fetched:
+            self._keep(at, rows.found, rows.found)
             self._scope.count_read()
 
-    def _keep(self, at: Any, found: list[Row]) -> None:
+    def _keep(self, at: Any, found: list[Row], news: list[Row]) -> None:
+        """Remember the segments of a list, of which `news` have not been accounted for."""
         self._kept.young[at] = found
-        self._grown_by += 1
-        self._grown_size += sum([len(row) + len(segment) for row, segment in found])
+        self._grown_by += 1 + len(news)
+        self._grown_size += sum([len(row) + len(segment) for row, segment in news])
 
     def append(self, at: Address, units: list[Any]) -> None:
         """Add units without reading."""
@@ -133,34 +155,47 @@ class ListRows(RowTable):
         self._lists.clear()
 
     def _write(self, at: Any, rows: _Rows) -> None:
-        scope, added = self._scope, rows.added
-        kept = self._kept.get(at) if rows.found is None else rows.found
-        found: list[Row] | None = None if kept is MISS else kept
-        if rows.stored is not None and len(found or ()) >= _MANY_SEGMENTS and not rows.replaced:
-            # The list has been read anyway, so it costs little to make it one segment again.
-            added, rows.replaced = rows.stored + added, True
-        row = None
+        found = rows.found
+        if found is None:
+            kept = self._kept.get(at)
+            found = None if kept is MISS else kept
         if rows.replaced:
-            if found is None:
-                scope.clear_prefix(self.row(at))
-                found = []
-            # What is written over leaves nothing for later reads to step over, unlike what is deleted.
-            if added and found:
-                row, found = found[0][0], found[1:]
-            for old, _ in found:
-                scope.delete(old)
+            self._write_whole(at, found, rows.added)
+        elif rows.stored is not None and len(rows.found or ()) >= _MANY_SEGMENTS:
+            # The list has been read anyway, so it costs little to make it one segment again.
+            self._write_whole(at, found, rows.stored + rows.added)
+        else:
+            self._write_more(at, found, rows.added)
+
+    def _write_whole(self, at: Any, found: list[Row] | None, units: list[Any]) -> None:
+        """Write a list over its first segment: a deleted one would be a step more for later reads."""
+        if found is None:
+            self._scope.clear_prefix(self.row(at))
             found = []
-        if added:
-            segment = encode_segment(map(self._encode, added))
-            if row is None:
-                number = scope.next_segment
-                scope.next_segment = number + 1
-                row = self.row(at) + number.to_bytes(8, "big")
-            scope.put(row, segment)
-            if found is not None:
-                found = [*found, (row, segment)]
-        if found is not None:
-            self._keep(at, found)
+        for row, _ in found[1:] if units else found:
+            self._scope.delete(row)
+        news = [self._put(found[0][0] if found else self._new_row(at), units)] if units else []
+        self._keep(at, news, news)
+
+    def _write_more(self, at: Any, found: list[Row] | None, units: list[Any]) -> None:
+        news = [self._put(self._new_row(at), units)]
+        if found is None:
+            return
+        if len(found) < _MANY_SEGMENTS:
+            self._keep(at, [*found, *news], news)
+        else:
+            # Carrying on the segments of a list that nobody reads would cost more and more.
+            self._kept.drop(at)
+
+    def _new_row(self, at: Any) -> bytes:
+        number = self._scope.next_segment
+        self._scope.next_segment = number + 1
+        return self.row(at) + number.to_bytes(8, "big")
+
+    def _put(self, row: bytes, units: list[Any]) -> Row:
+        segment = encode_segment(map(self._encode, units))
+        self._scope.put(row, segment)
+        return row, segment
 
     def forget(self) -> None:
         """Drop all objects."""
@@ -169,16 +204,11 @@ class ListRows(RowTable):
             self._kept.grown(self._grown_by, self._grown_size)
             self._grown_by = self._grown_size = 0
 
-    def invalidate(self) -> None:
-        """Drop everything that was read."""
-        self.forget()
-        self._kept.clear()
-
 
 class _Entries:
     """What a batch knows of the map at one address."""
 
-    __slots__ = ("absent", "changed", "cleared", "complete", "present")
+    __slots__ = ("absent", "changed", "cleared", "complete", "present", "widest")
 
     def __init__(self) -> None:
         self.present: dict[Hashable, Any] = {}
@@ -187,9 +217,16 @@ class _Entries:
         self.complete = False
         """Whether `present` is the whole map."""
         self.cleared = False
+        self.widest = 0
+        """Bytes of the largest unit seen."""
+
+    def saw(self, raw: bytes) -> None:
+        """Account for a unit that was read or written."""
+        if len(raw) > self.widest:
+            self.widest = len(raw)
 
 
-class MapRows(RowTable):
+class MapRows(_KnowingTable):
     """One row per map entry. Between batches a bounded number of entries that nobody can change stay known."""
 
     def __init__(
@@ -201,10 +238,9 @@ class MapRows(RowTable):
         namespaced: bool,
         map_key: TypeSerializer[Any],
     ) -> None:
-        super().__init__(scope, state_id, serializer, ttl, namespaced)
+        limit = scope.store.options.read_cache_size if serializer.immutable else 0
+        super().__init__(scope, state_id, serializer, ttl, namespaced, limit)
         self._maps: dict[Any, _Entries] = {}
-        self._kept = GenerationCache(scope.store.options.read_cache_size if serializer.immutable else 0)
-        self._grown_size = 0
         self._key_bytes: Callable[[Any], bytes] | None = map_key.key_bytes if map_key.identity_key else None
         self._map_key_of: Callable[[bytes], Any] | None = map_key.from_bytes if map_key.identity_key else None
 
@@ -232,7 +268,7 @@ class MapRows(RowTable):
             unit = ABSENT
         else:
             unit = entries.present[map_key] = self._decode(raw)
-            self._grown_size += len(raw)
+            entries.saw(raw)
         self._scope.count_read()
         return unit
 
@@ -276,7 +312,7 @@ class MapRows(RowTable):
             map_key = row[start:] if key_of is None else key_of(row[start:])
             if map_key not in present and map_key not in absent:
                 present[map_key] = decode(raw)
-                self._grown_size += len(raw)
+                entries.saw(raw)
         entries.complete = True
         self._scope.count_read()
 
@@ -315,28 +351,26 @@ class MapRows(RowTable):
                 else:
                     raw = encode(unit)
                     put(row, raw)
-                    self._grown_size += len(raw)
+                    entries.saw(raw)
             entries.changed.clear()
 
     def forget(self) -> None:
         """Keep what may be kept, drop the rest."""
-        if self._kept.enabled:
-            count = 0
+        kept = self._kept
+        if kept.limit:
+            count = size = 0
             for at, entries in self._maps.items():
-                known = len(entries.present) + len(entries.absent)
-                if known <= _MANY_ENTRIES:
-                    self._kept.young[at] = entries
-                    count += known
+                known, held = (
+                    len(entries.present) + len(entries.absent),
+                    entries.widest * len(entries.present),
+                )
+                if known <= _MANY_ENTRIES and held <= kept.limit:
+                    kept.young[at] = entries
+                    count, size = count + known, size + held
                 else:
-                    self._kept.drop(at)
-            self._kept.grown(count, self._grown_size)
-        self._grown_size = 0
+                    kept.drop(at)
+            kept.grown(count, size)
         self._maps.clear()
-
-    def invalidate(self) -> None:
-        """Drop everything that was read."""
-        self.forget()
-        self._kept.clear()
 
 
 def table_for(

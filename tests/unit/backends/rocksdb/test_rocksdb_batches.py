@@ -284,6 +284,31 @@ def test_hot_map_entries_are_not_read_again_in_the_next_batch(make: Make) -> Non
     assert backend.num_entries("m") == 1
 
 
+def test_what_maps_keep_is_bounded_by_its_bytes(make: Make) -> None:
+    limit = 1 << 16
+    backend = make(read_cache_size=limit)
+    state: Any = backend.state(MapStateDescriptor("m", Types.LONG(), Types.STRING()))
+
+    for n in range(200):
+        run(backend, [1, 2], lambda token, n=n: state.put(n, "x" * 1000))
+
+    kept = state._table._kept
+    held = [entries for generation in (kept.young, kept.old) for entries in generation.values()]
+    assert sum(len(text) for entries in held for text in entries.present.values()) <= limit
+
+
+def test_a_list_that_only_grows_is_not_carried_on_for_ever(make: Make) -> None:
+    backend = make()
+    state: Any = backend.state(ListStateDescriptor("l", Types.LONG()))
+    run(backend, [1], lambda token: list(state.get()))
+
+    for n in range(40):
+        run(backend, [1], lambda token, n=n: state.add(n))
+
+    assert len(state._table._kept) == 0
+    assert run(backend, [1], lambda token: list(state.get())) == [list(range(40))]
+
+
 def test_nothing_of_a_large_map_is_kept(make: Make) -> None:
     backend = make()
     state: Any = backend.state(MapStateDescriptor("m", Types.LONG(), Types.LONG()))
