@@ -34,17 +34,7 @@ _MANY_ENTRIES: Final = 1024
 class _KnowingTable(RowTable):
     """A table that keeps a bounded part of what it knows from batch to batch."""
 
-    def __init__(
-        self,
-        scope: BatchScope,
-        state_id: int,
-        serializer: TypeSerializer[Any],
-        ttl: bool,
-        namespaced: bool,
-        limit: int,
-    ) -> None:
-        super().__init__(scope, state_id, serializer, ttl, namespaced)
-        self._kept = GenerationCache(limit)
+    _kept: GenerationCache
 
     def invalidate(self) -> None:
         """Drop everything that was read."""
@@ -77,9 +67,9 @@ class ListRows(_KnowingTable):
     def __init__(
         self, scope: BatchScope, state_id: int, serializer: TypeSerializer[Any], ttl: bool, namespaced: bool
     ) -> None:
-        limit = scope.store.options.read_cache_size
-        super().__init__(scope, state_id, serializer, ttl, namespaced, limit)
+        super().__init__(scope, state_id, serializer, ttl, namespaced)
         self._lists: dict[Any, _Rows] = {}
+        self._kept = GenerationCache(scope.store.options.read_cache_size)
         self._grown_by = 0
         self._grown_size = 0
 
@@ -238,9 +228,9 @@ class MapRows(_KnowingTable):
         namespaced: bool,
         map_key: TypeSerializer[Any],
     ) -> None:
-        limit = scope.store.options.read_cache_size if serializer.immutable else 0
-        super().__init__(scope, state_id, serializer, ttl, namespaced, limit)
+        super().__init__(scope, state_id, serializer, ttl, namespaced)
         self._maps: dict[Any, _Entries] = {}
+        self._kept = GenerationCache(scope.store.options.read_cache_size if serializer.immutable else 0)
         self._key_bytes: Callable[[Any], bytes] | None = map_key.key_bytes if map_key.identity_key else None
         self._map_key_of: Callable[[bytes], Any] | None = map_key.from_bytes if map_key.identity_key else None
 
