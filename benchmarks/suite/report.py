@@ -207,7 +207,7 @@ def _budget(rows: list[dict[str, Any]]) -> list[str]:
         if mine and theirs:
             ratio = mine / theirs
             lines.append(
-                f"| {what} | {ratio:.2f} x | >= {target:g} x | {'met' if ratio >= target else '**missed**'} |"
+                f"| {what} | {ratio:.3g} x | >= {target:g} x | {'met' if ratio >= target else '**missed**'} |"
             )
     return lines if len(lines) > 2 else []
 
