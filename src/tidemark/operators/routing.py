@@ -46,34 +46,36 @@ def layout_of(serializer: TypeSerializer[Any]) -> np.dtype[Any] | None:
     return np.dtype({"names": names, "formats": kinds, "offsets": offsets[:-1], "itemsize": whole})
 
 
+def _integer_columns(keys: Sequence[Any] | pa.Array, width: int) -> list[np.ndarray[Any, Any]] | None:
+    """The integers of (tuples of) `width` integers, column by column; None if one is missing."""
+    if not isinstance(keys, pa.Array):
+        return list(np.array(keys, np.int64).reshape(len(keys), width).T)
+    columns = keys.flatten() if pa.types.is_struct(keys.type) else [keys]
+    if any(column.null_count for column in columns):
+        return None
+    return [column.to_numpy(zero_copy_only=False) for column in columns]
+
+
 def _hash_integers(
-    keys: Sequence[Any] | pa.Array, serializer: TypeSerializer[Any], layout: np.dtype[Any]
+    columns: list[np.ndarray[Any, Any]], length: int, layout: np.dtype[Any]
 ) -> np.ndarray[Any, Any]:
-    names = layout.names or ()
-    if isinstance(keys, pa.Array):
-        flat = keys.flatten() if pa.types.is_struct(keys.type) else [keys]
-        columns = [column.to_numpy(zero_copy_only=False) for column in flat]
-    else:
-        columns = list(np.array(keys, np.int64).reshape(len(keys), len(names)).T)
-    records = np.zeros(len(keys), layout)
-    for name, column in zip(names, columns, strict=True):
+    """Hash keys of `length` bytes whose fields are `columns`."""
+    records = np.zeros(len(columns[0]), layout)
+    for name, column in zip(layout.names or (), columns, strict=True):
         records[name] = column
-    assert serializer.fixed_width is not None
-    words = records.view("<u8").reshape(len(keys), layout.itemsize // 8)
-    return stable_hash_words(words, serializer.fixed_width)
-
-
-def _has_nulls(keys: pa.Array) -> bool:
-    children = keys.flatten() if pa.types.is_struct(keys.type) else [keys]
-    return any(child.null_count for child in children)
+    words = records.view("<u8").reshape(len(records), layout.itemsize // 8)
+    return stable_hash_words(words, length)
 
 
 def hash_keys(
     keys: Sequence[Any] | pa.Array, serializer: TypeSerializer[Any], layout: np.dtype[Any] | None
 ) -> np.ndarray[Any, Any]:
     """Stable hash of each key; `layout` is that of `serializer`."""
-    if layout is not None and not (isinstance(keys, pa.Array) and _has_nulls(keys)):
-        return _hash_integers(keys, serializer, layout)
+    if layout is not None:
+        columns = _integer_columns(keys, len(layout.names or ()))
+        if columns is not None:
+            assert serializer.fixed_width is not None
+            return _hash_integers(columns, serializer.fixed_width, layout)
     if isinstance(serializer, StringSerializer):
         texts = keys if isinstance(keys, pa.Array) else pa.array(keys, type=pa.string())
         if not texts.null_count:

@@ -350,13 +350,12 @@ class MapRows(_KnowingTable):
         if kept.limit:
             count = size = 0
             for at, entries in self._maps.items():
-                known, held = (
-                    len(entries.present) + len(entries.absent),
-                    entries.widest * len(entries.present),
-                )
+                known = len(entries.present) + len(entries.absent)
+                held = entries.widest * len(entries.present)
                 if known <= _MANY_ENTRIES and held <= kept.limit:
                     kept.young[at] = entries
-                    count, size = count + known, size + held
+                    count += known
+                    size += held
                 else:
                     kept.drop(at)
             kept.grown(count, size)
