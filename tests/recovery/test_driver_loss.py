@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -23,7 +24,9 @@ def newest_checkpoint(directory):
 def run_until(directory, backend, checkpoint, completions):
     """Run the program; kill it after that many completed checkpoints. Returns whether it finished."""
     command = [sys.executable, PROGRAM, str(directory), backend, *([checkpoint] if checkpoint else [])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    # Whoever is killed cannot remove its scratch directory; here it goes with the test's own.
+    scratch = {**os.environ, "TMPDIR": str(directory)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=scratch) as process:
         assert process.stdout is not None
         for line in process.stdout:
             completions -= line.startswith("complete")
