@@ -18,11 +18,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from tidemark.errors import IllegalStateError
 
-__all__ = ["FrozenView", "Layer", "LayeredDict", "visible_items"]
+__all__ = ["FrozenView", "KeyMark", "Layer", "LayeredDict", "visible_items"]
 
 _MISSING: Any = object()
 _MAX_LAYERS = 4
@@ -37,33 +38,69 @@ class Layer:
     dead: set[Hashable] = field(default_factory=set)
 
 
+class KeyMark(NamedTuple):
+    """Says which addresses a view shows: views of one dictionary with equal marks show the same, in one order.
+
+    Addresses keep their order when values change and new ones come last, so two numbers will do.
+    """
+
+    removals: int
+    entries: int
+
+
 class FrozenView:
     """The content of a `LayeredDict` at a cut. Reading is safe from any thread until `release`.
 
     A view that nobody refers to any more counts as released.
+
+    Attributes:
+        mark: Tells whether another view shows the same addresses; None if that is not known.
+        released: Whether `release` was called.
     """
 
-    __slots__ = ("__weakref__", "_layers", "released")
+    __slots__ = ("__weakref__", "_layers", "mark", "released")
 
-    def __init__(self, layers: tuple[Layer, ...]) -> None:
-        """Look at `layers`, lowest first."""
+    def __init__(self, layers: tuple[Layer, ...], removals: int = 0) -> None:
+        """Look at `layers`, lowest first; `removals` is how often the dictionary has dropped an address."""
         self._layers = layers
+        self.mark = KeyMark(removals, len(layers[0].entries)) if len(layers) == 1 else None
         self.released = False
 
-    def columns(self) -> tuple[list[Any], list[Any]]:
-        """All addresses at the cut, in no promised order, and their values.
+    def pieces(self, size: int) -> Iterator[tuple[list[Any], list[Any]]]:
+        """All addresses at the cut, in the order of their `mark` if there is one, and their values.
+
+        Args:
+            size: Entries per piece.
 
         Raises:
             IllegalStateError: The view was released.
         """
-        layers = self._layers
-        if not layers:
-            raise IllegalStateError("This cut was released; its content may be gone.")
+        layers = self._readable()
         if len(layers) == 1:
             entries = layers[0].entries
-            return list(entries), list(entries.values())
-        items = list(visible_items(layers))
-        return [item[0] for item in items], [item[1] for item in items]
+            addresses, values = iter(entries), iter(entries.values())
+            while piece := list(islice(addresses, size)):
+                yield piece, list(islice(values, size))
+        else:
+            items = visible_items(layers)
+            while found := list(islice(items, size)):
+                yield [item[0] for item in found], [item[1] for item in found]
+
+    def values(self, size: int) -> Iterator[list[Any]]:
+        """The values alone, in the same order; only for a view with a mark.
+
+        Raises:
+            IllegalStateError: The view was released.
+        """
+        [layer] = self._readable()
+        values = iter(layer.entries.values())
+        while piece := list(islice(values, size)):
+            yield piece
+
+    def _readable(self) -> tuple[Layer, ...]:
+        if not self._layers:
+            raise IllegalStateError("This cut was released; its content may be gone.")
+        return self._layers
 
     def release(self) -> None:
         """Say that nobody reads this view any more; the owner folds the layers at its next occasion."""
@@ -80,7 +117,7 @@ class LayeredDict:
         frozen: Layers below, newest first.
     """
 
-    __slots__ = ("_views", "dead", "frozen", "live")
+    __slots__ = ("_removals", "_views", "dead", "frozen", "live")
 
     def __init__(self) -> None:
         """Start empty."""
@@ -88,6 +125,7 @@ class LayeredDict:
         self.dead: set[Hashable] = set()
         self.frozen: tuple[Layer, ...] = ()
         self._views: list[weakref.ref[FrozenView]] = []
+        self._removals = 0
 
     def find_frozen(self, at: Hashable, default: Any = None) -> Any:
         """What the frozen layers say about an address that is not in `live`."""
@@ -124,6 +162,7 @@ class LayeredDict:
 
     def remove(self, at: Hashable) -> None:
         """Drop `at`, if it is there."""
+        self._removals += 1
         # Not pop(): an empty dictionary answers without hashing, and hashing NO_KEY is what must fail here.
         if at in self.live:
             del self.live[at]
@@ -146,7 +185,7 @@ class LayeredDict:
             self.live, self.dead = {}, set()
             if len(self.frozen) > _MAX_LAYERS:
                 self._shorten()
-        view = FrozenView(tuple(reversed(self.frozen)))
+        view = FrozenView(tuple(reversed(self.frozen)), self._removals)
         self._views.append(weakref.ref(view))
         return view
 

@@ -142,19 +142,24 @@ class TimerTable:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """One row per timer, sorted by key group; afterwards the frozen timers are not needed any more."""
-        entries: list[Entry] = []
-        times: list[int] = []
-        for time, held in zip(*self._view.columns(), strict=True):
-            if type(held) is dict:
-                entries += held
-                times += [time] * len(held)
-            else:
-                entries.append(held)
-                times.append(time)
+        yield from sorted_batches(
+            self.meta, self.schema, self._serializers, self._pieces, self._max_parallelism
+        )
         self._view.release()
-        namespaces = [entry[1] for entry in entries] if self.meta.namespace.columns else None
-        rows = Rows([entry[0] for entry in entries], times, namespaces)
-        return sorted_batches(self.meta, self.schema, self._serializers, rows, self._max_parallelism)
+
+    def _pieces(self, size: int) -> Iterator[Rows]:
+        for piece in self._view.pieces(size):
+            entries: list[Entry] = []
+            times: list[int] = []
+            for time, held in zip(*piece, strict=True):
+                if type(held) is dict:
+                    entries += held
+                    times += [time] * len(held)
+                else:
+                    entries.append(held)
+                    times.append(time)
+            namespaces = [entry[1] for entry in entries] if self.meta.namespace.columns else None
+            yield Rows([entry[0] for entry in entries], times, namespaces)
 
 
 class InternalTimers:

@@ -1,14 +1,27 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import tidemark.state.canonical as canonical
-from tidemark.state.canonical import Rows, StateSerializers, read_rows, sorted_batches, token_key_groups
+from tidemark.state.canonical import (
+    KeyMemory,
+    Rows,
+    SortedKeys,
+    StateSerializers,
+    batches_with_known_keys,
+    read_rows,
+    sorted_batches,
+    token_key_groups,
+)
 from tidemark.state.descriptors import StateKind
 from tidemark.state.key_groups import assign_to_key_group
+from tidemark.state.layers import KeyMark
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.serializers import serializer_for
 from tidemark.state.snapshot import StateMeta, state_schema
@@ -32,7 +45,7 @@ def test_key_groups_of_tokens_are_those_of_the_key_bytes(key_type: Any, keys: li
     serializer = serializer_for(key_type)
     tokens = canonical.keys_to_tokens(keys, serializer)
 
-    groups = token_key_groups(tokens, serializer, 128)
+    groups = token_key_groups(tokens, serializer.to_arrow(keys), serializer, 128)
 
     assert groups.tolist() == [assign_to_key_group(serializer.key_bytes(key), 128) for key in keys]
 
@@ -42,7 +55,7 @@ def batches_of(count: int, **meta: Any) -> tuple[StateMeta, StateSerializers, li
     serializers = StateSerializers(serializer_for(Types.LONG()), serializer_for(Types.STRING()))
     schema = state_schema(described, serializers.key, serializers.value)
     rows = Rows(list(range(count)), [str(key) for key in range(count)])
-    return described, serializers, list(sorted_batches(described, schema, serializers, rows, 16))
+    return described, serializers, list(sorted_batches(described, schema, serializers, rows.pieces, 16))
 
 
 @pytest.mark.parametrize("whole_bytes", [1 << 30, 10])
@@ -77,7 +90,7 @@ def test_lists_with_stamps_and_windows_come_back() -> None:
     schema = state_schema(meta, serializers.key, serializers.value)
     rows = Rows(["a"], [[1, 2]], [(0, 10)], None, [[5, 6]])
 
-    [batch] = sorted_batches(meta, schema, serializers, rows, 128)
+    [batch] = sorted_batches(meta, schema, serializers, rows.pieces, 128)
     again = read_rows(meta, serializers, batch)
 
     assert batch.schema.names == ["key_group", "key", "window_start", "window_end", "value", "last_access"]
@@ -91,3 +104,48 @@ def test_lists_with_stamps_and_windows_come_back() -> None:
 
 def test_no_rows_make_no_batches() -> None:
     assert batches_of(0)[2] == []
+
+
+def test_keys_are_remembered_from_the_second_snapshot_without_removals_on() -> None:
+    memory, keys = KeyMemory(), SortedKeys(np.arange(2), np.zeros(2, np.uint16), pa.array([1, 2]))
+
+    memory.keep(KeyMark(removals=0, entries=2), keys)
+    assert memory.recall(KeyMark(0, 2)) is None
+    memory.keep(KeyMark(0, 2), keys)
+
+    assert memory.recall(KeyMark(0, 2)) is keys
+    assert memory.recall(KeyMark(0, 3)) is None
+    assert memory.recall(KeyMark(1, 2)) is None
+
+
+def test_keys_that_come_and_go_are_not_remembered() -> None:
+    memory, keys = KeyMemory(), SortedKeys(np.arange(2), np.zeros(2, np.uint16), pa.array([1, 2]))
+
+    for removals in range(3):
+        memory.keep(KeyMark(removals, 2), keys)
+        assert memory.recall(KeyMark(removals, 2)) is None
+
+
+@pytest.mark.parametrize("whole_bytes", [1 << 30, 10])
+def test_known_keys_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch, whole_bytes: int) -> None:
+    meta = StateMeta("s", StateKind.VALUE, b"", b"")
+    serializers = StateSerializers(serializer_for(Types.LONG()), serializer_for(Types.LONG()))
+    schema = state_schema(meta, serializers.key, serializers.value)
+    kept: list[SortedKeys] = []
+    rows = Rows(list(range(10)), list(range(10)))
+    list(sorted_batches(meta, schema, serializers, rows.pieces, 16, kept.append))
+    monkeypatch.setattr(canonical, "_MAX_WHOLE_BYTES", whole_bytes)
+
+    def values(size: int) -> Iterator[Rows]:
+        yield Rows((), [10 * value for value in range(10)])
+
+    batches = batches_with_known_keys(meta, schema, serializers, values, kept[0])
+
+    if whole_bytes == 10:
+        assert batches is None
+    else:
+        assert batches is not None
+        [batch] = batches
+        assert dict(zip(*(batch.column(name).to_pylist() for name in ("key", "value")), strict=True)) == {
+            key: 10 * key for key in range(10)
+        }

@@ -208,12 +208,14 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         tables: list[StateTable] = []
         views: list[FrozenView] = []
         for spec, meta in registered:
-            view = self._tables[spec.name].store.freeze()
+            table = self._tables[spec.name]
+            view = table.store.freeze()
             views.append(view)
-            tables.append(LiveStateTable(meta, spec.serializers, view, groups, _dead_before(spec, now)))
+            dead_before = _dead_before(spec, now)
+            tables.append(LiveStateTable(meta, spec.serializers, view, groups, dead_before, table.keys))
         for restored in self._restored.values():
-            table, carried = restored.freeze(groups)
-            tables.append(table)
+            stored, carried = restored.freeze(groups)
+            tables.append(stored)
             views += [carried] if carried is not None else []
         self._cut_pending = True
         cut = HeapCut(tables, views)

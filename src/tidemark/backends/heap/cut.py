@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import compress
 from typing import Any
 
 import pyarrow as pa
 
-from tidemark.state.canonical import Rows, StateSerializers, sorted_batches
+from tidemark.state.canonical import (
+    KeyMemory,
+    Rows,
+    StateSerializers,
+    batches_with_known_keys,
+    sorted_batches,
+)
 from tidemark.state.descriptors import StateKind
 from tidemark.state.layers import FrozenView
 from tidemark.state.snapshot import NativeCut, StateMeta, StateTable, state_schema
@@ -26,6 +33,7 @@ class LiveStateTable:
         view: FrozenView,
         max_parallelism: int,
         dead_before: int | None,
+        memory: KeyMemory,
     ) -> None:
         """Remember what to write.
 
@@ -35,6 +43,7 @@ class LiveStateTable:
             view: Its content at the cut.
             max_parallelism: Number of key groups.
             dead_before: Leave out units last accessed then or earlier; None keeps all.
+            memory: What earlier snapshots of the same state remembered of its keys.
         """
         self.meta = meta
         self.schema = state_schema(meta, serializers.key, serializers.value, serializers.map_key)
@@ -42,11 +51,36 @@ class LiveStateTable:
         self._view = view
         self._max_parallelism = max_parallelism
         self._dead_before = dead_before
+        self._memory = memory
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, sorted by key group."""
-        rows = self._rows(*self._view.columns())
-        return sorted_batches(self.meta, self.schema, self._serializers, rows, self._max_parallelism)
+        mark = self._view.mark if self._one_row_per_address() else None
+        known = None if mark is None else self._memory.recall(mark)
+        if known is not None:
+            batches = batches_with_known_keys(self.meta, self.schema, self._serializers, self._values, known)
+            if batches is not None:
+                return batches
+        keep = None if mark is None else partial(self._memory.keep, mark)
+        return sorted_batches(
+            self.meta, self.schema, self._serializers, self._pieces, self._max_parallelism, keep
+        )
+
+    def _one_row_per_address(self) -> bool:
+        """Whether the rows have the addresses of the view for keys, each of them, in its order."""
+        return (
+            self.meta.kind is not StateKind.MAP
+            and not self.meta.namespace.columns
+            and self._dead_before is None
+        )
+
+    def _pieces(self, size: int) -> Iterator[Rows]:
+        for addresses, units in self._view.pieces(size):
+            yield self._rows(addresses, units)
+
+    def _values(self, size: int) -> Iterator[Rows]:
+        for units in self._view.values(size):
+            yield self._rows([], units)
 
     def _rows(self, addresses: list[Any], units: list[Any]) -> Rows:
         kind, ttl = self.meta.kind, self.meta.ttl

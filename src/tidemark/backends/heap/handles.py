@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.backends.handles import TableValueState
 from tidemark.backends.table import ABSENT
 from tidemark.backends.ttl import TtlRule
+from tidemark.state.layers import LayeredDict
 
 if TYPE_CHECKING:
     from tidemark.backends.heap.cleanup import IncrementalCleanup
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from tidemark.state.backend import KeyContext
 
 __all__ = ["HeapLongState", "HeapTtlLongState", "HeapTtlValueState", "HeapValueState"]
+
+_NOTHING = LayeredDict()
+"""A store that stays empty."""
 
 
 class HeapValueState(TableValueState):
@@ -68,10 +72,12 @@ class HeapLongState(HeapValueState):
 class HeapTtlValueState(TableValueState):
     """Value state with time-to-live that reading does not renew; the rules are those of `backends.ttl`.
 
-    In a batch in which nothing can be expired (`calm`, which the clean-up knows) a read looks at no stamp.
+    In a batch in which nothing can be expired (the clean-up knows) a read looks at no stamp and no access has a
+    step of the clean-up behind it. No access asks whether the batch is such a calm one: `start_batch` lets
+    reads look into a store that is empty if it is not, and they take the long way from there.
     """
 
-    __slots__ = ("_cleanup", "_return_expired", "_store", "_ttl", "calm")
+    __slots__ = ("_calm", "_calm_store", "_cleanup", "_now", "_return_expired", "_store", "_ttl")
 
     def __init__(
         self, spec: StateSpec, context: KeyContext, table: HeapValueTable, cleanup: IncrementalCleanup | None
@@ -83,19 +89,20 @@ class HeapTtlValueState(TableValueState):
         self._store = table.store
         self._ttl, self._return_expired = rule.ttl, rule.return_expired
         self._cleanup = cleanup
-        self.calm = False
+        self._calm = False
+        self._calm_store = _NOTHING
+        self._now = context.now
 
     def start_batch(self, now: int) -> None:
         """The time is `now` for all accesses up to the next call."""
-        self.calm = self._cleanup is not None and self._cleanup.is_calm(now)
+        self._now = now
+        self._calm = self._cleanup is not None and self._cleanup.is_calm(now)
+        self._calm_store = self._store if self._calm else _NOTHING
 
     def value(self) -> Any:
         """The value, or None if there is none or it is expired and invisible."""
-        if self.calm:
-            unit = self._store.live.get(self._context.token)
-            if unit is not None:
-                return unit[0]
-        return self._read()
+        unit = self._calm_store.live.get(self._context.token)
+        return self._read() if unit is None else unit[0]
 
     def _read(self) -> Any:
         token = self._context.token
@@ -103,26 +110,25 @@ class HeapTtlValueState(TableValueState):
         value = None
         if unit is not ABSENT:
             value, stamp = unit
-            if stamp + self._ttl <= self._context.now:
+            if stamp + self._ttl <= self._now:
                 self._store.remove(token)
                 if not self._return_expired:
                     value = None
-        if not self.calm and self._cleanup is not None:
-            self._cleanup.step()
+        self._step()
         return value
 
     def update(self, value: Any) -> None:
         """Overwrite and stamp; None clears."""
-        context = self._context
         if value is None:
-            self._store.remove(context.token)
+            self._store.remove(self._context.token)
         else:
             normalize = self._normalize
-            self._store.live[context.token] = (
-                value if normalize is None else normalize(value),
-                context.now,
-            )
-        if not self.calm and self._cleanup is not None:
+            value = value if normalize is None else normalize(value)
+            self._store.live[self._context.token] = (value, self._now)
+        self._step()
+
+    def _step(self) -> None:
+        if not self._calm and self._cleanup is not None:
             self._cleanup.step()
 
     def clear(self) -> None:
@@ -133,12 +139,23 @@ class HeapTtlValueState(TableValueState):
 class HeapTtlLongState(HeapTtlValueState):
     """Value state of LONG with time-to-live; see `HeapLongState`."""
 
-    __slots__ = ()
+    __slots__ = ("_short",)
+
+    def __init__(
+        self, spec: StateSpec, context: KeyContext, table: HeapValueTable, cleanup: IncrementalCleanup | None
+    ) -> None:
+        """See `HeapTtlValueState`."""
+        super().__init__(spec, context, table, cleanup)
+        self._short: Any = None
+
+    def start_batch(self, now: int) -> None:
+        """See `HeapTtlValueState`; only in a calm batch is there a type for which `update` has a short way."""
+        super().start_batch(now)
+        self._short = int if self._calm else None
 
     def update(self, value: Any) -> None:
         """Overwrite and stamp; None clears."""
-        if self.calm and type(value) is int and value < 0x3FFFFFFF and value > -0x3FFFFFFF:
-            context = self._context
-            self._store.live[context.token] = (value, context.now)
+        if type(value) is self._short and value < 0x3FFFFFFF and value > -0x3FFFFFFF:
+            self._store.live[self._context.token] = (value, self._now)
         else:
             HeapTtlValueState.update(self, value)

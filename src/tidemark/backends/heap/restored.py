@@ -116,7 +116,8 @@ class RestoredState:
         if self.table is not None:
             assert self._serializers is not None
             view = self.table.store.freeze()
-            return LiveStateTable(self.meta, self._serializers, view, max_parallelism, None), view
+            memory = self.table.keys
+            return LiveStateTable(self.meta, self._serializers, view, max_parallelism, None, memory), view
         batches = self._batches
         if len(batches) > 1:
             # Several old subtasks, each sorted by itself.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from tidemark.backends.table import ABSENT, Address
+from tidemark.state.canonical import KeyMemory
 from tidemark.state.layers import LayeredDict
 from tidemark.state.serializers.base import TypeSerializer
 
@@ -44,14 +45,16 @@ class HeapTable:
     Attributes:
         store: The entries by address.
         copy: See `unit_copier`; replaced when a restored state is registered.
+        keys: What snapshots remember of the keys.
     """
 
-    __slots__ = ("copy", "store")
+    __slots__ = ("copy", "keys", "store")
 
     def __init__(self, copy: Copy | None) -> None:
         """Start empty."""
         self.store = LayeredDict()
         self.copy = copy
+        self.keys = KeyMemory()
 
     def remove(self, at: Address) -> None:
         """Drop the address, if it is there."""

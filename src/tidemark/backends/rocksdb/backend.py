@@ -156,8 +156,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def start_batch(self, tokens: Sequence[KeyToken] | None = None) -> None:
         """Read the clock and remember the keys; they are fetched together when the first is read."""
-        self.context.now = self.parameters.clock.now()
+        # First what is still pending of the time before this one: tables stamp it as they write it.
         self._scope.begin(tokens)
+        self.context.now = self.parameters.clock.now()
 
     def end_batch(self) -> None:
         """Write back what changed, and give the clean-up of expired state its turn."""

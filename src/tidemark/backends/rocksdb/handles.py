@@ -43,28 +43,18 @@ class RocksValueState(TableValueState):
         self._pending[self._context.token] = value if normalize is None else normalize(value)
 
 
-class RocksTtlValueState(TableValueState):
-    """Value state with time-to-live that reading does not renew; the table checks what it has not written."""
+class RocksTtlValueState(RocksValueState):
+    """Value state with time-to-live that reading does not renew; the table stamps and checks."""
 
-    __slots__ = ("_pending",)
+    __slots__ = ()
 
     def __init__(self, spec: StateSpec, context: KeyContext, table: ValueRows) -> None:
         """See `Handle`."""
-        super().__init__(spec, context, table)
         assert spec.ttl is not None
         table.expire(TtlRule(spec.ttl), context)
-        self._pending = table.pending
+        super().__init__(spec, context, table)
 
     def value(self) -> Any:
         """The value, or None if there is none or it is expired and invisible."""
-        unit = self._pending[self._context.token]
-        return None if unit is ABSENT else unit[0]
-
-    def update(self, value: Any) -> None:
-        """Overwrite and stamp; None clears."""
-        context = self._context
-        if value is None:
-            self._table.remove(context.token)
-            return
-        normalize = self._normalize
-        self._pending[context.token] = (value if normalize is None else normalize(value), context.now)
+        value = self._pending[self._context.token]
+        return None if value is ABSENT else value

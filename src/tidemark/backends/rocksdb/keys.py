@@ -42,6 +42,7 @@ __all__ = [
     "decode_segment",
     "encode_namespace",
     "encode_segment",
+    "encode_stamp",
     "key_group_prefix",
     "state_prefix",
     "unit_codec",
@@ -175,6 +176,11 @@ class KeyCodec:
     def token(self, key: bytes) -> KeyToken:
         """Token of serialised key bytes."""
         return self._serializer.from_bytes(key) if self._serializer.identity_key else key
+
+
+def encode_stamp(stamp: int) -> bytes:
+    """How a unit with time-to-live begins."""
+    return _STAMP.pack(stamp)
 
 
 def unit_codec(

@@ -8,9 +8,11 @@ objects if their type is immutable, else as bytes, so that every batch gets fres
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.backends.rocksdb.cache import MISS, GenerationCache
+from tidemark.backends.rocksdb.keys import encode_stamp
 from tidemark.backends.rocksdb.scope import BatchScope, RowTable
 from tidemark.backends.table import ABSENT, Address
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from tidemark.state.backend import KeyContext
     from tidemark.state.serializers.base import TypeSerializer
 
-__all__ = ["ExpiringUnits", "PendingUnits", "ValueRows"]
+__all__ = ["ExpiringValues", "PendingUnits", "ValueRows"]
 
 _KNOWN_ROWS: Final = 50_000
 """Row keys each state remembers, so that hot keys are not put together again in every batch."""
@@ -40,8 +42,11 @@ class PendingUnits(dict[Any, Any]):
         return unit if unit is not MISS else self.load(at)
 
 
-class ExpiringUnits(PendingUnits):
-    """Pending units with time-to-live. What was written in this batch is alive; the rest is checked here."""
+class ExpiringValues(PendingUnits):
+    """Values written in this batch, all of them stamped with its time, so that no stamp is kept with each.
+
+    They are alive. The rest has stamps, which are checked here; what comes out is the bare value.
+    """
 
     __slots__ = ("context", "remove", "rule")
 
@@ -53,14 +58,20 @@ class ExpiringUnits(PendingUnits):
         unit = self.known.get(at, MISS)
         if unit is MISS:
             unit = self.load(at)
-        if unit is not ABSENT and unit[1] + self.rule.ttl <= self.context.now:
+        if unit is ABSENT:
+            return ABSENT
+        value, stamp = unit
+        if stamp + self.rule.ttl <= self.context.now:
             self.remove(at)
-            return unit if self.rule.return_expired else ABSENT
-        return unit
+            return value if self.rule.return_expired else ABSENT
+        return value
 
 
 class ValueRows(RowTable):
-    """One row per address. `get` and `put` are the C methods of the dictionary of pending writes."""
+    """One row per address. `get` and `put` are the C methods of the dictionary of pending writes.
+
+    After `expire` they take and give bare values: the table itself stamps what a batch has written.
+    """
 
     get: Callable[[Address], Any]
     put: Callable[[Address, Any], None]
@@ -69,6 +80,8 @@ class ValueRows(RowTable):
         self, scope: BatchScope, state_id: int, serializer: TypeSerializer[Any], ttl: bool, namespaced: bool
     ) -> None:
         super().__init__(scope, state_id, serializer, ttl, namespaced)
+        self._to_bytes = serializer.to_bytes
+        self._stamping: KeyContext | None = None
         self._known: dict[Any, Any] = {}
         self._use(PendingUnits())
         self._removing = False
@@ -86,10 +99,11 @@ class ValueRows(RowTable):
         self._share()
 
     def expire(self, rule: TtlRule, context: KeyContext) -> None:
-        """Let `get` apply the rules of time-to-live itself; only for a rule that reading does not renew."""
-        units = ExpiringUnits()
-        units.context, units.rule, units.remove = context, rule, self.remove
-        self._use(units)
+        """Let the table apply the rules of time-to-live itself; only for a rule that reading does not renew."""
+        values = ExpiringValues()
+        values.context, values.rule, values.remove = context, rule, self.remove
+        self._stamping = context
+        self._use(values)
 
     def _use(self, pending: PendingUnits) -> None:
         self.pending = pending
@@ -109,10 +123,12 @@ class ValueRows(RowTable):
         self._removing = True
 
     def peek(self, at: Address) -> Any:
-        """What `get` would return, without remembering anything."""
+        """The stored unit, or `ABSENT`, without remembering anything."""
         unit = self.pending.get(at, MISS)
         if unit is MISS:
             unit = self._known.get(at, MISS)
+        elif self._stamping is not None and unit is not ABSENT:
+            return unit, self._stamping.now
         if unit is MISS:
             raw = self._store.get(self.row(at))
             unit = ABSENT if raw is None else self._decode(raw)
@@ -186,14 +202,21 @@ class ValueRows(RowTable):
         if not pending:
             return
         removed = self._take_removed() if self._removing else []
-        raws = list(map(self._encode, pending.values()))
         addresses = list(pending)
+        written: dict[Any, Any] = pending
+        if self._stamping is None:
+            raws = list(map(self._encode, pending.values()))
+        else:
+            now = self._stamping.now
+            stamp = encode_stamp(now)
+            raws = [stamp + raw for raw in map(self._to_bytes, pending.values())]
+            written = dict(zip(addresses, zip(pending.values(), repeat(now)), strict=True))
         self._scope.put_rows(dict(zip(self._rows(addresses), raws, strict=True)))
         if not self._shared:
             self._fresh.update(zip(addresses, raws, strict=True))
         self._grown_by += len(raws)
         self._grown_size += sum(map(len, raws))
-        self._known.update(pending)
+        self._known.update(written)
         pending.clear()
         for at in removed:
             if self._known.get(at, MISS) is not ABSENT and self._kept.get(at) is not ABSENT:

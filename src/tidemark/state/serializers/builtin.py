@@ -155,6 +155,16 @@ class LongSerializer(_IntegerSerializer):
 
         return normalize
 
+    def _build(self, values: Sequence[Any]) -> pa.Array:
+        import numpy as np
+        import pyarrow as pa
+
+        try:
+            return pa.array(np.fromiter(values, np.int64, len(values)))
+        except TypeError:
+            # None is among them.
+            return super()._build(values)
+
 
 class BooleanSerializer(LeafSerializer[bool]):
     """BOOLEAN."""

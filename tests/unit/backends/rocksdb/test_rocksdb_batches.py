@@ -13,6 +13,7 @@ from tidemark.state.backend import NO_KEY
 from tidemark.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.serializers import TypeSerializer
+from tidemark.state.ttl import StateTtlConfig
 from tidemark.types.typeinfo import Types
 
 Make = Callable[..., RocksDBKeyedStateBackend]
@@ -402,4 +403,24 @@ def test_a_query_changes_nothing_and_sees_pending_writes(make: Make) -> None:
     assert backend.query("m", 1) == (True, {1: 1, 2: 2})
     items.update([9])
     assert backend.query("l", 1) == (True, [9])
+    backend.end_batch()
+
+
+def test_what_a_batch_wrote_has_its_time_even_if_the_next_one_writes_it_back(make: Make, clock: Any) -> None:
+    backend = make()
+    descriptor = ValueStateDescriptor("v", Types.LONG())
+    descriptor.enable_time_to_live(StateTtlConfig.new_builder(100).build())
+    state: Any = backend.state(descriptor)
+    backend.start_batch([1])
+    backend.context.token = 1
+    state.update(5)
+    assert backend.query("v", 1) == (True, 5)
+
+    clock.advance(60)
+    backend.start_batch([1])
+    assert state.value() == 5
+    clock.advance(40)
+    backend.start_batch([1])
+
+    assert state.value() is None
     backend.end_batch()
