@@ -1,7 +1,7 @@
 """Between Python objects and the canonical Arrow form of keyed state (drawn in `tidemark.state.snapshot`).
 
 Rows travel as columns of live objects (`Rows`): whoever keeps objects (heap state, timers) turns them into
-sorted record batches with `sorted_batches` and gets them back with `read_rows`. Everything per row is
+sorted record batches with a `RowEncoder` and gets them back with `read_rows`. Everything per row is
 vectorised or runs in C loops; pieces are bounded, so that a writer in the background never holds the
 interpreter for long.
 
@@ -32,15 +32,14 @@ from tidemark.state.snapshot import StateMeta
 
 __all__ = [
     "MAX_BATCH_ROWS",
+    "KeyColumns",
     "KeyMemory",
+    "RowEncoder",
     "RowSource",
     "Rows",
-    "SortedKeys",
     "StateSerializers",
-    "batches_with_known_keys",
     "keys_to_tokens",
     "read_rows",
-    "sorted_batches",
     "token_key_groups",
     "tokens_to_keys",
 ]
@@ -147,33 +146,26 @@ def _is_plain_utf8(serializer: TypeSerializer[Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SortedKeys:
-    """The keys of a state in the order of their key groups, as every snapshot needs them.
+class KeyColumns:
+    """Keys of rows in their own order, and the key groups they are in."""
 
-    Attributes:
-        order: Where each of the sorted rows is among the unsorted ones.
-        groups: Key groups, sorted.
-        keys: Keys in that order.
-    """
-
-    order: np.ndarray[Any, Any]
     groups: np.ndarray[Any, Any]
     keys: pa.Array
 
-    def batches(self, others: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Record batches of these keys and the other columns, which are not sorted yet."""
-        for start, end in _batch_borders(self.groups):
-            taken = others.take(pa.array(self.order[start:end]))
-            columns = [column.combine_chunks() for column in taken.columns]
-            groups, keys = pa.array(self.groups[start:end]), self.keys.slice(start, end - start)
-            yield pa.RecordBatch.from_arrays([groups, keys, *columns], schema=schema)
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def followed_by(self, other: KeyColumns) -> KeyColumns:
+        """These keys and then the others."""
+        keys = pa.concat_arrays([self.keys, other.keys])
+        return KeyColumns(np.concatenate([self.groups, other.groups]), keys)
 
 
 class KeyMemory:
-    """Remembers the sorted keys of one state from one snapshot to the next.
+    """Remembers the key columns of one state from one snapshot to the next.
 
-    While no key is removed and none is new, a snapshot then looks at values only. The memory is used for
-    states whose keys were not removed from between two snapshots; others would only pay for it.
+    While no key is removed, a snapshot then looks at new keys only, and at the values. States from which keys
+    were removed between two snapshots are not remembered: they would only pay for it.
     """
 
     __slots__ = ("_kept",)
@@ -181,104 +173,91 @@ class KeyMemory:
     def __init__(self) -> None:
         """Know nothing."""
         # One attribute, so that two writers at a time never see the mark of one with the keys of the other.
-        self._kept: tuple[KeyMark, SortedKeys | None] | None = None
+        self._kept: tuple[KeyMark, KeyColumns | None] | None = None
 
-    def recall(self, mark: KeyMark) -> SortedKeys | None:
-        """The keys that were kept under that mark."""
-        kept = self._kept
-        return kept[1] if kept is not None and kept[0] == mark else None
+    def recall(self, mark: KeyMark) -> KeyColumns | None:
+        """Columns of the first keys of a snapshot with that mark, perhaps of all."""
+        if self._kept is None:
+            return None
+        kept, columns = self._kept
+        # Of many new keys nobody knows how large they are; `RowEncoder.whole` finds out.
+        usable = kept.removals == mark.removals and kept.entries <= mark.entries <= 2 * kept.entries
+        return columns if usable else None
 
-    def keep(self, mark: KeyMark, keys: SortedKeys) -> None:
+    def keep(self, mark: KeyMark, columns: KeyColumns) -> None:
         """Remember the keys of a snapshot, if they seem to last."""
-        kept = self._kept
-        lasting = kept is not None and kept[0].removals == mark.removals
-        self._kept = (mark, keys if lasting else None)
+        lasting = self._kept is not None and self._kept[0].removals == mark.removals
+        self._kept = (mark, columns if lasting else None)
 
 
-def sorted_batches(
-    meta: StateMeta,
-    schema: pa.Schema,
-    serializers: StateSerializers,
-    source: RowSource,
-    max_parallelism: int,
-    keep: Callable[[SortedKeys], None] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Record batches of all rows sorted by key group, each of whole key groups unless one is too large.
+class RowEncoder:
+    """Turns the rows of one state into its canonical batches: sorted by key group, and of bounded size.
 
-    `keep` is told the sorted keys, unless the state is so large that its columns are not put together.
+    A batch holds whole key groups unless one is too large. There are two ways: the columns of all rows are
+    put together (`whole`, `others`) and then brought into order (`in_order`), or, if they are too large to be
+    in memory twice, each batch is encoded when it is its turn (`one_by_one`).
     """
-    encoder = _Encoder(meta, schema, serializers, max_parallelism)
-    whole = encoder.whole(source)
-    if whole is None:
-        [rows] = source(sys.maxsize)
-        yield from encoder.batches_of(rows)
-        return
-    groups, keys = whole.column(0).to_numpy(), whole.column(1)
-    order = np.argsort(groups, kind="stable").astype(np.uint32 if len(groups) < 1 << 32 else np.int64)
-    known = SortedKeys(order, groups[order], keys.take(pa.array(order)).combine_chunks())
-    if keep is not None:
-        keep(known)
-    yield from known.batches(whole.select(range(2, whole.num_columns)), schema)
-
-
-def batches_with_known_keys(
-    meta: StateMeta, schema: pa.Schema, serializers: StateSerializers, source: RowSource, keys: SortedKeys
-) -> Iterator[pa.RecordBatch] | None:
-    """The same for rows of which only the values are looked at; None if they are too large for that."""
-    whole = _Encoder(meta, schema, serializers, 0).whole(source, with_keys=False)
-    return None if whole is None else keys.batches(whole, schema)
-
-
-def _batch_borders(groups: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:
-    """Where batches of rows with these sorted key groups begin and end."""
-    start = 0
-    while start < len(groups):
-        end = _batch_end(groups, start)
-        yield start, end
-        start = end
-
-
-def _batch_end(groups: np.ndarray[Any, Any], start: int) -> int:
-    """Where a batch that begins at `start` ends: on a key-group border if that leaves rows at all."""
-    limit = start + MAX_BATCH_ROWS
-    if limit >= len(groups):
-        return len(groups)
-    border = int(np.searchsorted(groups, groups[limit], side="left"))
-    return border if border > start else limit
-
-
-class _Encoder:
-    """Turns rows into the Arrow columns of the schema."""
 
     def __init__(
         self, meta: StateMeta, schema: pa.Schema, serializers: StateSerializers, max_parallelism: int
     ) -> None:
+        """Encode rows of the state `meta` with this schema."""
         self._meta = meta
         self._schema = schema
         self._serializers = serializers
         self._max_parallelism = max_parallelism
 
-    def whole(self, source: RowSource, with_keys: bool = True) -> pa.Table | None:
-        """All rows in their own order, or None if they are too large to be kept twice in memory."""
-        schema = self._schema if with_keys else pa.schema(list(self._schema)[2:])
-        parts, size = [], 0
+    def batches(self, source: RowSource) -> Iterator[pa.RecordBatch]:
+        """All rows."""
+        whole = self.whole(source)
+        return self.one_by_one(source) if whole is None else self.in_order(*whole)
+
+    def whole(self, source: RowSource) -> tuple[KeyColumns, pa.Table] | None:
+        """The keys of all rows and their other columns, or None if they are too large."""
+        keys, groups, parts, size = [], [], [], 0
         for rows in source(_PIECE_ROWS):
-            if not rows.values:
+            if not rows.tokens:
                 continue
-            columns = self._others(rows)
-            if with_keys:
-                keys = self._keys(rows)
-                columns = [pa.array(self._groups(rows, keys)), keys, *columns]
-            size += sum(column.nbytes for column in columns)
+            key, columns = self._keys(rows.tokens), self._others(rows)
+            size += _bytes_of(key, *columns)
             if size > _MAX_WHOLE_BYTES:
                 return None
-            parts.append(pa.RecordBatch.from_arrays(columns, schema=schema))
-        return pa.Table.from_batches(parts, schema=schema).combine_chunks()
+            keys.append(key)
+            groups.append(self._groups(rows.tokens, key))
+            parts.append(columns)
+        return self._key_columns(groups, keys), self._other_columns(parts)
 
-    def batches_of(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Sorted batches of rows that are too large for `whole`, each encoded when it is its turn."""
-        parts = [self._groups(piece, self._keys(piece)) for piece in rows.pieces(_PIECE_ROWS)]
-        groups = np.concatenate(parts)
+    def others(self, source: RowSource) -> pa.Table | None:
+        """All columns but key group and key, or None if they are too large; the rows need not have keys."""
+        parts, size = [], 0
+        for rows in source(_PIECE_ROWS):
+            columns = self._others(rows)
+            size += _bytes_of(*columns)
+            if size > _MAX_WHOLE_BYTES:
+                return None
+            parts.append(columns)
+        return self._other_columns(parts)
+
+    def keys(self, tokens: Sequence[Hashable]) -> KeyColumns:
+        """The key columns of some tokens."""
+        pieces = [tokens[at : at + _PIECE_ROWS] for at in range(0, len(tokens), _PIECE_ROWS)]
+        keys = [self._keys(piece) for piece in pieces]
+        return self._key_columns([self._groups(*each) for each in zip(pieces, keys, strict=True)], keys)
+
+    def in_order(self, keys: KeyColumns, others: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The batches of rows whose columns were put together."""
+        order = np.argsort(keys.groups, kind="stable")
+        groups = keys.groups[order]
+        table = others.add_column(0, self._schema.field(1), keys.keys)
+        for start, end in _batch_borders(groups):
+            taken = table.take(pa.array(order[start:end]))
+            columns = [column.combine_chunks() for column in taken.columns]
+            yield pa.RecordBatch.from_arrays([pa.array(groups[start:end]), *columns], schema=self._schema)
+
+    def one_by_one(self, source: RowSource) -> Iterator[pa.RecordBatch]:
+        """The batches of rows of which only one batch at a time may be in memory."""
+        [rows] = source(sys.maxsize)
+        groups = self.keys(rows.tokens).groups
         order = np.argsort(groups, kind="stable")
         groups = groups[order]
         for start, end in _batch_borders(groups):
@@ -289,7 +268,7 @@ class _Encoder:
     ) -> Iterator[pa.RecordBatch]:
         """The rows at `index`; more than one batch only if a column would outgrow an Arrow array."""
         chosen = rows.at(index)
-        columns = [self._keys(chosen), *self._others(chosen)]
+        columns = [self._keys(chosen.tokens), *self._others(chosen)]
         if len(index) > 1 and any(isinstance(column, pa.ChunkedArray) for column in columns):
             half = len(index) // 2
             yield from self._batches_at(groups[:half], rows, index[:half])
@@ -297,12 +276,21 @@ class _Encoder:
             return
         yield pa.RecordBatch.from_arrays([pa.array(groups), *columns], schema=self._schema)
 
-    def _keys(self, rows: Rows) -> Any:
+    def _keys(self, tokens: Sequence[Hashable]) -> Any:
         serializer = self._serializers.key
-        return serializer.to_arrow(tokens_to_keys(rows.tokens, serializer))
+        return serializer.to_arrow(tokens_to_keys(tokens, serializer))
 
-    def _groups(self, rows: Rows, keys: pa.Array) -> np.ndarray[Any, Any]:
-        return token_key_groups(rows.tokens, keys, self._serializers.key, self._max_parallelism)
+    def _groups(self, tokens: Sequence[Hashable], keys: pa.Array) -> np.ndarray[Any, Any]:
+        return token_key_groups(tokens, keys, self._serializers.key, self._max_parallelism)
+
+    def _key_columns(self, groups: list[Any], keys: list[Any]) -> KeyColumns:
+        column = pa.chunked_array(keys, self._schema.field(1).type).combine_chunks()
+        return KeyColumns(np.concatenate([np.empty(0, np.uint16), *groups]), column)
+
+    def _other_columns(self, parts: list[list[Any]]) -> pa.Table:
+        schema = pa.schema(list(self._schema)[2:])
+        batches = [pa.RecordBatch.from_arrays(columns, schema=schema) for columns in parts]
+        return pa.Table.from_batches(batches, schema=schema).combine_chunks()
 
     def _others(self, rows: Rows) -> list[Any]:
         """All columns but key group and key."""
@@ -324,6 +312,28 @@ class _Encoder:
         if rows.stamps is not None:
             columns.append(pa.array(rows.stamps, pa.list_(pa.int64()) if is_list else pa.int64()))
         return columns
+
+
+def _bytes_of(*columns: Any) -> int:
+    return sum(column.nbytes for column in columns)
+
+
+def _batch_borders(groups: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:
+    """Where batches of rows with these sorted key groups begin and end."""
+    start = 0
+    while start < len(groups):
+        end = _batch_end(groups, start)
+        yield start, end
+        start = end
+
+
+def _batch_end(groups: np.ndarray[Any, Any], start: int) -> int:
+    """Where a batch that begins at `start` ends: on a key-group border if that leaves rows at all."""
+    limit = start + MAX_BATCH_ROWS
+    if limit >= len(groups):
+        return len(groups)
+    border = int(np.searchsorted(groups, groups[limit], side="left"))
+    return border if border > start else limit
 
 
 def _list_column(

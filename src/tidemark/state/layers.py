@@ -39,9 +39,10 @@ class Layer:
 
 
 class KeyMark(NamedTuple):
-    """Says which addresses a view shows: views of one dictionary with equal marks show the same, in one order.
+    """Says which addresses a view shows.
 
-    Addresses keep their order when values change and new ones come last, so two numbers will do.
+    Addresses keep their order when values change, and new ones come last: of two views of one dictionary with
+    as many removals, the one with fewer entries shows the first addresses of the other.
     """
 
     removals: int
@@ -54,7 +55,7 @@ class FrozenView:
     A view that nobody refers to any more counts as released.
 
     Attributes:
-        mark: Tells whether another view shows the same addresses; None if that is not known.
+        mark: Says which addresses these are; None while another cut is pending.
         released: Whether `release` was called.
     """
 
@@ -96,6 +97,18 @@ class FrozenView:
         values = iter(layer.entries.values())
         while piece := list(islice(values, size)):
             yield piece
+
+    def addresses_from(self, start: int) -> list[Any]:
+        """The addresses from number `start` on, in the same order; only for a view with a mark.
+
+        Raises:
+            IllegalStateError: The view was released.
+        """
+        [layer] = self._readable()
+        # From the end: passing over an address costs as much as taking it.
+        newest = list(islice(reversed(layer.entries), len(layer.entries) - start))
+        newest.reverse()
+        return newest
 
     def _readable(self) -> tuple[Layer, ...]:
         if not self._layers:

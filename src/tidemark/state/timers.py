@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import UnsupportedOperationException
 from tidemark.state.backend import NO_KEY, KeyContext, KeyToken
-from tidemark.state.canonical import Rows, StateSerializers, read_rows, sorted_batches
+from tidemark.state.canonical import RowEncoder, Rows, StateSerializers, read_rows
 from tidemark.state.descriptors import StateKind
 from tidemark.state.layers import FrozenView, LayeredDict
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
@@ -142,9 +142,8 @@ class TimerTable:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """One row per timer, sorted by key group; afterwards the frozen timers are not needed any more."""
-        yield from sorted_batches(
-            self.meta, self.schema, self._serializers, self._pieces, self._max_parallelism
-        )
+        encoder = RowEncoder(self.meta, self.schema, self._serializers, self._max_parallelism)
+        yield from encoder.batches(self._pieces)
         self._view.release()
 
     def _pieces(self, size: int) -> Iterator[Rows]:

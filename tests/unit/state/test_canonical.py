@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,12 @@ import pytest
 
 import tidemark.state.canonical as canonical
 from tidemark.state.canonical import (
+    KeyColumns,
     KeyMemory,
+    RowEncoder,
     Rows,
-    SortedKeys,
     StateSerializers,
-    batches_with_known_keys,
     read_rows,
-    sorted_batches,
     token_key_groups,
 )
 from tidemark.state.descriptors import StateKind
@@ -55,7 +53,7 @@ def batches_of(count: int, **meta: Any) -> tuple[StateMeta, StateSerializers, li
     serializers = StateSerializers(serializer_for(Types.LONG()), serializer_for(Types.STRING()))
     schema = state_schema(described, serializers.key, serializers.value)
     rows = Rows(list(range(count)), [str(key) for key in range(count)])
-    return described, serializers, list(sorted_batches(described, schema, serializers, rows.pieces, 16))
+    return described, serializers, list(RowEncoder(described, schema, serializers, 16).batches(rows.pieces))
 
 
 @pytest.mark.parametrize("whole_bytes", [1 << 30, 10])
@@ -90,7 +88,7 @@ def test_lists_with_stamps_and_windows_come_back() -> None:
     schema = state_schema(meta, serializers.key, serializers.value)
     rows = Rows(["a"], [[1, 2]], [(0, 10)], None, [[5, 6]])
 
-    [batch] = sorted_batches(meta, schema, serializers, rows.pieces, 128)
+    [batch] = RowEncoder(meta, schema, serializers, 128).batches(rows.pieces)
     again = read_rows(meta, serializers, batch)
 
     assert batch.schema.names == ["key_group", "key", "window_start", "window_end", "value", "last_access"]
@@ -106,46 +104,39 @@ def test_no_rows_make_no_batches() -> None:
     assert batches_of(0)[2] == []
 
 
+def columns_of(count: int) -> KeyColumns:
+    return KeyColumns(np.zeros(count, np.uint16), pa.array(range(count), pa.int64()))
+
+
 def test_keys_are_remembered_from_the_second_snapshot_without_removals_on() -> None:
-    memory, keys = KeyMemory(), SortedKeys(np.arange(2), np.zeros(2, np.uint16), pa.array([1, 2]))
+    memory, columns = KeyMemory(), columns_of(2)
 
-    memory.keep(KeyMark(removals=0, entries=2), keys)
+    memory.keep(KeyMark(removals=0, entries=2), columns)
     assert memory.recall(KeyMark(0, 2)) is None
-    memory.keep(KeyMark(0, 2), keys)
+    memory.keep(KeyMark(0, 2), columns)
 
-    assert memory.recall(KeyMark(0, 2)) is keys
-    assert memory.recall(KeyMark(0, 3)) is None
-    assert memory.recall(KeyMark(1, 2)) is None
+    assert memory.recall(KeyMark(0, 2)) is columns
+    assert memory.recall(KeyMark(0, 3)) is columns, "the first two of three"
+    assert memory.recall(KeyMark(0, 1)) is None, "a snapshot from before"
+    assert memory.recall(KeyMark(0, 5)) is None, "too many new ones"
+    assert memory.recall(KeyMark(1, 2)) is None, "other keys"
 
 
 def test_keys_that_come_and_go_are_not_remembered() -> None:
-    memory, keys = KeyMemory(), SortedKeys(np.arange(2), np.zeros(2, np.uint16), pa.array([1, 2]))
+    memory = KeyMemory()
 
     for removals in range(3):
-        memory.keep(KeyMark(removals, 2), keys)
+        memory.keep(KeyMark(removals, 2), columns_of(2))
         assert memory.recall(KeyMark(removals, 2)) is None
 
 
-@pytest.mark.parametrize("whole_bytes", [1 << 30, 10])
-def test_known_keys_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch, whole_bytes: int) -> None:
+def test_key_columns_can_be_made_in_parts() -> None:
     meta = StateMeta("s", StateKind.VALUE, b"", b"")
-    serializers = StateSerializers(serializer_for(Types.LONG()), serializer_for(Types.LONG()))
-    schema = state_schema(meta, serializers.key, serializers.value)
-    kept: list[SortedKeys] = []
-    rows = Rows(list(range(10)), list(range(10)))
-    list(sorted_batches(meta, schema, serializers, rows.pieces, 16, kept.append))
-    monkeypatch.setattr(canonical, "_MAX_WHOLE_BYTES", whole_bytes)
+    serializers = StateSerializers(serializer_for(Types.STRING()), serializer_for(Types.LONG()))
+    encoder = RowEncoder(meta, state_schema(meta, serializers.key, serializers.value), serializers, 16)
+    keys = [f"key {number}" for number in range(5000)]
 
-    def values(size: int) -> Iterator[Rows]:
-        yield Rows((), [10 * value for value in range(10)])
+    parts = encoder.keys(keys[:3000]).followed_by(encoder.keys(keys[3000:])).followed_by(encoder.keys([]))
 
-    batches = batches_with_known_keys(meta, schema, serializers, values, kept[0])
-
-    if whole_bytes == 10:
-        assert batches is None
-    else:
-        assert batches is not None
-        [batch] = batches
-        assert dict(zip(*(batch.column(name).to_pylist() for name in ("key", "value")), strict=True)) == {
-            key: 10 * key for key in range(10)
-        }
+    assert parts.keys.to_pylist() == keys
+    assert parts.groups.tolist() == [assign_to_key_group(key.encode(), 16) for key in keys]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tidemark.errors import IllegalStateError
-from tidemark.state.layers import FrozenView, LayeredDict
+from tidemark.state.layers import FrozenView, KeyMark, LayeredDict
 
 
 def content(view: FrozenView) -> dict[Any, Any]:
@@ -116,3 +116,29 @@ def test_unchanged_content_is_frozen_once() -> None:
 
     assert len(table.frozen) == 1
     assert content(first) == content(second) == {"a": 1}
+
+
+def test_a_view_gives_the_addresses_behind_those_that_are_known() -> None:
+    table = LayeredDict()
+    for at in "cab":
+        table.put(at, 1)
+    table.put("c", 2)
+
+    view = table.freeze()
+
+    assert view.mark == KeyMark(removals=0, entries=3)
+    assert [view.addresses_from(start) for start in range(4)] == [["c", "a", "b"], ["a", "b"], ["b"], []]
+    assert list(view.values(2)) == [[2, 1], [1]]
+
+
+def test_removals_are_part_of_the_mark_and_a_second_pending_cut_has_none() -> None:
+    table = LayeredDict()
+    table.put("a", 1)
+    table.remove("a")
+    table.put("a", 1)
+
+    first = table.freeze()
+    table.put("b", 1)
+
+    assert first.mark == KeyMark(removals=1, entries=1)
+    assert table.freeze().mark is None

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import compress
 from typing import Any
 
 import pyarrow as pa
 
-from tidemark.state.canonical import (
-    KeyMemory,
-    Rows,
-    StateSerializers,
-    batches_with_known_keys,
-    sorted_batches,
-)
+from tidemark.state.canonical import KeyMemory, RowEncoder, Rows, StateSerializers
 from tidemark.state.descriptors import StateKind
 from tidemark.state.layers import FrozenView
 from tidemark.state.snapshot import NativeCut, StateMeta, StateTable, state_schema
@@ -55,16 +48,21 @@ class LiveStateTable:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, sorted by key group."""
+        encoder = RowEncoder(self.meta, self.schema, self._serializers, self._max_parallelism)
         mark = self._view.mark if self._one_row_per_address() else None
-        known = None if mark is None else self._memory.recall(mark)
-        if known is not None:
-            batches = batches_with_known_keys(self.meta, self.schema, self._serializers, self._values, known)
-            if batches is not None:
-                return batches
-        keep = None if mark is None else partial(self._memory.keep, mark)
-        return sorted_batches(
-            self.meta, self.schema, self._serializers, self._pieces, self._max_parallelism, keep
-        )
+        if mark is None:
+            return encoder.batches(self._pieces)
+        known = self._memory.recall(mark)
+        if known is None:
+            whole = encoder.whole(self._pieces)
+        else:
+            others = encoder.others(self._values)
+            keys = known.followed_by(encoder.keys(self._view.addresses_from(len(known))))
+            whole = None if others is None else (keys, others)
+        if whole is None:
+            return encoder.one_by_one(self._pieces)
+        self._memory.keep(mark, whole[0])
+        return encoder.in_order(*whole)
 
     def _one_row_per_address(self) -> bool:
         """Whether the rows have the addresses of the view for keys, each of them, in its order."""
