@@ -76,6 +76,7 @@ def full() -> list[Entry]:
         *_values(),
         *_kinds_of_state(),
         *_features(),
+        *_pairs(),
         *_tuning(),
         *_operations(),
         *_nexmark(),
@@ -141,6 +142,17 @@ def _features() -> Iterator[Entry]:
         for system in ("flink-thread", "bytewax"):
             case = Case(system, records=ROWS[system], keys=1_000_000, checkpoint_ms=interval)
             yield Entry("checkpoint", f"{label}, 1 M keys, heap", case)
+
+
+def _pairs() -> Iterator[Entry]:
+    """What a feature costs; the machine may change its speed between two sessions, hardly between two turns."""
+    for backend in ("heap", "rocksdb"):
+        ttl = Case("tidemark", "pair-ttl", ROWS["tidemark"], backend=backend, options={"rounds": 7})
+        yield Entry("pairs", f"time-to-live, 10 k keys, {backend}", ttl, 1)
+        checkpoint = replace(
+            ttl, state="pair-checkpoint", keys=1_000_000, epoch_rows=200_000, options={"rounds": 5}
+        )
+        yield Entry("pairs", f"checkpoint every second, 1 M keys, {backend}", checkpoint, 1)
 
 
 def _tuning() -> Iterator[Entry]:

@@ -7,9 +7,11 @@ A bounded case is one epoch over a DataFrame (`epoch_rows` 0); an endless one ru
 from __future__ import annotations
 
 import shutil
+import statistics
 import tempfile
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ from suite.worker import Case, answer
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 
+FEATURES: dict[str, dict[str, Any]] = {"pair-ttl": {"ttl": True}, "pair-checkpoint": {"checkpoint_ms": 1_000}}
+"""Cases that measure what a feature costs, and how the feature is switched on."""
+
 
 def measure(case: Case) -> dict[str, Any]:
     cloudpickle.register_pickle_by_value(jobs)
@@ -35,13 +40,15 @@ def measure(case: Case) -> dict[str, Any]:
     try:
         with epoch_log() as log:
             special = tidemark_cases.SPECIAL.get(case.state.split("-")[0])
-            if special is not None:
+            if case.state in FEATURES:
+                result = run_pairs(case, spark, log, folder)
+            elif special is not None:
                 result = special(case, spark, log, folder)
             elif case.epoch_rows or case.state in ("window", "broadcast"):
                 result = run_endless(case, spark, log, folder)
             else:
                 run_bounded(case, spark, log, folder, max(case.records // 10, 1000))
-                result = run_bounded(case, spark, log, folder, case.records)
+                result = run_bounded(case, spark, log, folder)
         result["startup_s"] = result.get("startup_s", 0.0) + session_s
         return result
     finally:
@@ -49,8 +56,42 @@ def measure(case: Case) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_bounded(case: Case, spark: Any, log: EpochLog, folder: Path, records: int) -> dict[str, Any]:
-    """All rows in one epoch of a job that ends by itself."""
+def run_pairs(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, Any]:
+    """The running sum with a feature and without it, in turns: what the feature costs, whatever the machine does.
+
+    The first round warms up. Every other round begins with the feature.
+    """
+    plain = replace(case, state="value")
+    pair = [plain, replace(plain, **FEATURES[case.state])]
+    run = run_endless if case.epoch_rows else run_bounded
+    rates: list[list[float]] = [[], []]
+    correct, startup = True, 0.0
+    for turn in range(case.options["rounds"] + 1):
+        for index in (0, 1) if turn % 2 else (1, 0):
+            place = folder / f"{turn}-{index}"
+            result = run(pair[index], spark, log, place)
+            shutil.rmtree(place, ignore_errors=True)
+            correct = correct and result["correct"]
+            startup = startup or result["startup_s"]
+            if turn:
+                rates[index].append(result["rate"])
+    ratios = [rate / without for without, rate in zip(*rates, strict=True)]
+    return {
+        "ratio": statistics.median(ratios),
+        "ratio_low": min(ratios),
+        "ratio_high": max(ratios),
+        "rate_without": statistics.median(rates[0]),
+        "rate_with": statistics.median(rates[1]),
+        "startup_s": startup,
+        "correct": correct,
+    }
+
+
+def run_bounded(
+    case: Case, spark: Any, log: EpochLog, folder: Path, records: int | None = None
+) -> dict[str, Any]:
+    """All rows, or another number of them, in one epoch of a job that ends by itself."""
+    records = records or case.records
     rows = Rows(records, case.keys, case.kind)
     env = environment(case.backend, case.slots, folder / "checkpoints", case.checkpoint_ms)
     frame = spark.range(0, records, 1, case.slots).selectExpr(*rows.columns())
