@@ -52,6 +52,7 @@ UNITS = {
     "ratio": "of the speed without it, median of the rounds",
     "ratio_low": "of the speed without it, lowest round",
     "ratio_high": "of the speed without it, highest round",
+    "fewest_checkpoints": "checkpoints completed while a round was measured, fewest",
     "rate_without": "records/s without it, median of the rounds",
     "rate_with": "records/s with it, median of the rounds",
 }

@@ -22,7 +22,7 @@ class Case:
 
     system: str
     state: str = "value"
-    """value, list, map, window, broadcast; or a measurement of its own: latency, recovery, nexmark-q5 ..."""
+    """value, list, map, window, broadcast; or a measurement of its own: latency, recovery, pair-ttl, nexmark-q5 ..."""
     records: int = 1_000_000
     keys: int = 10_000
     kind: str = "uniform"

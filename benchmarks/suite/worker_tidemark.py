@@ -65,7 +65,7 @@ def run_pairs(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, 
     pair = [plain, replace(plain, **FEATURES[case.state])]
     run = run_endless if case.epoch_rows else run_bounded
     rates: list[list[float]] = [[], []]
-    correct, startup = True, 0.0
+    correct, startup, checkpoints = True, 0.0, []
     for turn in range(case.options["rounds"] + 1):
         for index in (0, 1) if turn % 2 else (1, 0):
             place = folder / f"{turn}-{index}"
@@ -75,6 +75,8 @@ def run_pairs(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, 
             startup = startup or result["startup_s"]
             if turn:
                 rates[index].append(result["rate"])
+            if pair[index].checkpoint_ms:
+                checkpoints.append(result["checkpoints"])
     ratios = [rate / without for without, rate in zip(*rates, strict=True)]
     return {
         "ratio": statistics.median(ratios),
@@ -83,7 +85,8 @@ def run_pairs(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, 
         "rate_without": statistics.median(rates[0]),
         "rate_with": statistics.median(rates[1]),
         "startup_s": startup,
-        "correct": correct,
+        "correct": correct and min(checkpoints, default=1) > 0,
+        **({"fewest_checkpoints": min(checkpoints)} if checkpoints else {}),
     }
 
 

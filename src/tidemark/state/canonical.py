@@ -25,15 +25,13 @@ import pyarrow as pa
 
 from tidemark.state.descriptors import StateKind
 from tidemark.state.key_groups import key_groups_of, stable_hash_array, stable_hash_words
-from tidemark.state.layers import KeyMark
+from tidemark.state.key_memory import KeyColumns
 from tidemark.state.namespace import Namespace
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.snapshot import StateMeta
 
 __all__ = [
     "MAX_BATCH_ROWS",
-    "KeyColumns",
-    "KeyMemory",
     "RowEncoder",
     "RowSource",
     "Rows",
@@ -46,7 +44,9 @@ __all__ = [
 
 MAX_BATCH_ROWS = 1 << 16
 _PIECE_ROWS = 1 << 11
+"""Rows whose keys and values (two cache lines each) take a quarter of a common second-level cache of 1 MiB."""
 _MAX_WHOLE_BYTES = 1 << 30
+"""Columns of a state that may be in memory besides the state; one Arrow array of text holds at most twice that."""
 _PROBES = (258, -2)
 
 
@@ -79,7 +79,7 @@ class Rows:
 
     def pieces(self, size: int) -> Iterator[Rows]:
         """The rows, `size` at a time."""
-        for at in range(0, len(self.tokens), size):
+        for at in range(0, max(len(self.tokens), len(self.values)), size):
             yield self._chosen(itemgetter(slice(at, at + size)))
 
     def at(self, index: list[int]) -> Rows:
@@ -93,7 +93,7 @@ class Rows:
 
 
 RowSource = Callable[[int], Iterator[Rows]]
-"""Gives all rows of a state in pieces of about so many; may be called again."""
+"""Gives all rows of a state, those of so many addresses at a time; may be called again."""
 
 
 def keys_to_tokens(keys: list[Any], serializer: TypeSerializer[Any]) -> list[Hashable]:
@@ -142,60 +142,15 @@ def _is_plain_int64(serializer: TypeSerializer[Any]) -> bool:
 
 
 def _is_plain_utf8(serializer: TypeSerializer[Any]) -> bool:
-    return serializer.arrow_type() == pa.string() and serializer.key_bytes("aé") == "aé".encode()
-
-
-@dataclass(frozen=True, slots=True)
-class KeyColumns:
-    """Keys of rows in their own order, and the key groups they are in."""
-
-    groups: np.ndarray[Any, Any]
-    keys: pa.Array
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def followed_by(self, other: KeyColumns) -> KeyColumns:
-        """These keys and then the others."""
-        keys = pa.concat_arrays([self.keys, other.keys])
-        return KeyColumns(np.concatenate([self.groups, other.groups]), keys)
-
-
-class KeyMemory:
-    """Remembers the key columns of one state from one snapshot to the next.
-
-    While no key is removed, a snapshot then looks at new keys only, and at the values. States from which keys
-    were removed between two snapshots are not remembered: they would only pay for it.
-    """
-
-    __slots__ = ("_kept",)
-
-    def __init__(self) -> None:
-        """Know nothing."""
-        # One attribute, so that two writers at a time never see the mark of one with the keys of the other.
-        self._kept: tuple[KeyMark, KeyColumns | None] | None = None
-
-    def recall(self, mark: KeyMark) -> KeyColumns | None:
-        """Columns of the first keys of a snapshot with that mark, perhaps of all."""
-        if self._kept is None:
-            return None
-        kept, columns = self._kept
-        # Of many new keys nobody knows how large they are; `RowEncoder.whole` finds out.
-        usable = kept.removals == mark.removals and kept.entries <= mark.entries <= 2 * kept.entries
-        return columns if usable else None
-
-    def keep(self, mark: KeyMark, columns: KeyColumns) -> None:
-        """Remember the keys of a snapshot, if they seem to last."""
-        lasting = self._kept is not None and self._kept[0].removals == mark.removals
-        self._kept = (mark, columns if lasting else None)
+    return serializer.arrow_type() == pa.string() and serializer.key_bytes("é") == "é".encode()
 
 
 class RowEncoder:
     """Turns the rows of one state into its canonical batches: sorted by key group, and of bounded size.
 
-    A batch holds whole key groups unless one is too large. There are two ways: the columns of all rows are
-    put together (`whole`, `others`) and then brought into order (`in_order`), or, if they are too large to be
-    in memory twice, each batch is encoded when it is its turn (`one_by_one`).
+    A batch holds whole key groups unless one is too large. There are two ways: the columns of all rows are put
+    together (`whole`) and then brought into order (`in_order`), or, if they are too large for that, each batch
+    is encoded when it is its turn (`one_by_one`).
     """
 
     def __init__(
@@ -208,41 +163,31 @@ class RowEncoder:
         self._max_parallelism = max_parallelism
 
     def batches(self, source: RowSource) -> Iterator[pa.RecordBatch]:
-        """All rows."""
+        """All rows; the source is not asked any more when this returns."""
         whole = self.whole(source)
         return self.one_by_one(source) if whole is None else self.in_order(*whole)
 
-    def whole(self, source: RowSource) -> tuple[KeyColumns, pa.Table] | None:
-        """The keys of all rows and their other columns, or None if they are too large."""
-        keys, groups, parts, size = [], [], [], 0
-        for rows in source(_PIECE_ROWS):
-            if not rows.tokens:
-                continue
-            key, columns = self._keys(rows.tokens), self._others(rows)
-            size += _bytes_of(key, *columns)
-            if size > _MAX_WHOLE_BYTES:
-                return None
-            keys.append(key)
-            groups.append(self._groups(rows.tokens, key))
-            parts.append(columns)
-        return self._key_columns(groups, keys), self._other_columns(parts)
+    def whole(self, source: RowSource, known: KeyColumns | None = None) -> tuple[KeyColumns, pa.Table] | None:
+        """The keys of all rows and their other columns, or None if they are too large.
 
-    def others(self, source: RowSource) -> pa.Table | None:
-        """All columns but key group and key, or None if they are too large; the rows need not have keys."""
-        parts, size = [], 0
+        Args:
+            source: The rows. Tokens and values may come apart, each in their order.
+            known: Columns of the first keys, whose tokens the source then leaves out.
+        """
+        keys, groups, parts, size = [], [], [], 0 if known is None else known.nbytes
         for rows in source(_PIECE_ROWS):
-            columns = self._others(rows)
-            size += _bytes_of(*columns)
-            if size > _MAX_WHOLE_BYTES:
-                return None
-            parts.append(columns)
-        return self._other_columns(parts)
-
-    def keys(self, tokens: Sequence[Hashable]) -> KeyColumns:
-        """The key columns of some tokens."""
-        pieces = [tokens[at : at + _PIECE_ROWS] for at in range(0, len(tokens), _PIECE_ROWS)]
-        keys = [self._keys(piece) for piece in pieces]
-        return self._key_columns([self._groups(*each) for each in zip(pieces, keys, strict=True)], keys)
+            for piece in rows.pieces(_PIECE_ROWS):
+                if piece.tokens:
+                    keys.append(self._keys(piece.tokens))
+                    groups.append(self._groups(piece.tokens, keys[-1]))
+                    size += keys[-1].nbytes
+                if piece.values:
+                    parts.append(self._others(piece))
+                    size += sum(column.nbytes for column in parts[-1])
+                if size > _MAX_WHOLE_BYTES:
+                    return None
+        columns = self._key_columns(groups, keys)
+        return columns if known is None else known.followed_by(columns), self._other_columns(parts)
 
     def in_order(self, keys: KeyColumns, others: pa.Table) -> Iterator[pa.RecordBatch]:
         """The batches of rows whose columns were put together."""
@@ -255,9 +200,13 @@ class RowEncoder:
             yield pa.RecordBatch.from_arrays([pa.array(groups[start:end]), *columns], schema=self._schema)
 
     def one_by_one(self, source: RowSource) -> Iterator[pa.RecordBatch]:
-        """The batches of rows of which only one batch at a time may be in memory."""
+        """The batches of rows of which only one batch at a time may be in memory as columns."""
         [rows] = source(sys.maxsize)
-        groups = self.keys(rows.tokens).groups
+        return self._one_by_one(rows)
+
+    def _one_by_one(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+        pieces = (piece.tokens for piece in rows.pieces(_PIECE_ROWS))
+        groups = np.concatenate([self._groups(tokens, self._keys(tokens)) for tokens in pieces])
         order = np.argsort(groups, kind="stable")
         groups = groups[order]
         for start, end in _batch_borders(groups):
@@ -312,10 +261,6 @@ class RowEncoder:
         if rows.stamps is not None:
             columns.append(pa.array(rows.stamps, pa.list_(pa.int64()) if is_list else pa.int64()))
         return columns
-
-
-def _bytes_of(*columns: Any) -> int:
-    return sum(column.nbytes for column in columns)
 
 
 def _batch_borders(groups: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:

@@ -55,13 +55,13 @@ class FrozenView:
     A view that nobody refers to any more counts as released.
 
     Attributes:
-        mark: Says which addresses these are; None while another cut is pending.
+        mark: Says which addresses these are; None if they lie in several layers.
         released: Whether `release` was called.
     """
 
     __slots__ = ("__weakref__", "_layers", "mark", "released")
 
-    def __init__(self, layers: tuple[Layer, ...], removals: int = 0) -> None:
+    def __init__(self, layers: tuple[Layer, ...], removals: int) -> None:
         """Look at `layers`, lowest first; `removals` is how often the dictionary has dropped an address."""
         self._layers = layers
         self.mark = KeyMark(removals, len(layers[0].entries)) if len(layers) == 1 else None
@@ -175,12 +175,13 @@ class LayeredDict:
 
     def remove(self, at: Hashable) -> None:
         """Drop `at`, if it is there."""
-        self._removals += 1
         # Not pop(): an empty dictionary answers without hashing, and hashing NO_KEY is what must fail here.
         if at in self.live:
             del self.live[at]
+            self._removals += 1
         if self.frozen:
             self.dead.add(at)
+            self._removals += 1
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All entries; the dictionary must not change meanwhile."""

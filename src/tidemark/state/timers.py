@@ -143,8 +143,9 @@ class TimerTable:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """One row per timer, sorted by key group; afterwards the frozen timers are not needed any more."""
         encoder = RowEncoder(self.meta, self.schema, self._serializers, self._max_parallelism)
-        yield from encoder.batches(self._pieces)
+        batches = encoder.batches(self._pieces)
         self._view.release()
+        return batches
 
     def _pieces(self, size: int) -> Iterator[Rows]:
         for piece in self._view.pieces(size):

@@ -314,6 +314,38 @@ def test_custom_state_nobody_asks_for_is_written_by_its_old_serializer(
         assert state.value() == "2"
 
 
+def test_keys_remembered_before_a_state_is_registered_are_not_used_afterwards(
+    driver: BackendDriver, text_content: Any
+) -> None:
+    backend = driver.open(content=text_content)
+    for _ in range(3):
+        read_cut(backend.cut())
+        backend.start_batch()
+    state: Any = backend.state(ValueStateDescriptor("t", TextSerializer(2)))
+
+    for key in range(2, 5):
+        with as_key(backend, key):
+            state.update(f"new {key}")
+        again = driver.open(content=read_cut(backend.cut()))
+        again.state(ValueStateDescriptor("t", TextSerializer(2)))
+        found = {at: again.query("t", at)[1] for at in again.keys("t")}
+        assert found == {0: "0", 1: "1", **{at: f"new {at}" for at in range(2, key + 1)}}
+
+
+def test_a_snapshot_without_expired_windows_may_have_no_row(driver: BackendDriver) -> None:
+    backend = driver.open()
+    descriptor = ValueStateDescriptor("v", Types.LONG())
+    descriptor.enable_time_to_live(StateTtlConfig.new_builder(100).cleanup_full_snapshot().build())
+    state: Any = backend.state(descriptor, NamespaceKind.WINDOW)
+    with as_key(backend, 1, (0, 10), state):
+        state.update(1)
+    driver.clock.advance(100)
+
+    [(meta, batches)] = read_cut(backend.cut())
+
+    assert (meta.name, batches) == ("v", [])
+
+
 def test_custom_objects_pass_through_a_declared_migration(driver: BackendDriver, text_content: Any) -> None:
     backend = driver.open(content=text_content)
     descriptor = ValueStateDescriptor("t", Types.LONG())

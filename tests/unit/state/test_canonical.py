@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,6 @@ import pytest
 
 import tidemark.state.canonical as canonical
 from tidemark.state.canonical import (
-    KeyColumns,
-    KeyMemory,
     RowEncoder,
     Rows,
     StateSerializers,
@@ -19,6 +18,7 @@ from tidemark.state.canonical import (
 )
 from tidemark.state.descriptors import StateKind
 from tidemark.state.key_groups import assign_to_key_group
+from tidemark.state.key_memory import KeyColumns, KeyMemory
 from tidemark.state.layers import KeyMark
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.serializers import serializer_for
@@ -33,6 +33,9 @@ from tidemark.types.typeinfo import Types
         (Types.INT(), [0, 1, -1]),
         (Types.STRING(), ["", "a", "é", "longer than eight bytes"]),
         (Types.STRING(), ["a", None]),
+        (Types.CHAR(), ["a", "é"]),
+        (Types.BOOLEAN(), [True, False]),
+        (Types.TUPLE([Types.LONG(), Types.STRING()]), [(1, "a"), (2, None)]),
         (Types.STRING(), ["a", "\ud800"]),
         (Types.BIG_INT(), [1, 1 << 100, None]),
         (Types.DOUBLE(), [0.0, -0.0, 1.5]),
@@ -58,6 +61,7 @@ def batches_of(count: int, **meta: Any) -> tuple[StateMeta, StateSerializers, li
 
 @pytest.mark.parametrize("whole_bytes", [1 << 30, 10])
 def test_batches_are_bounded_and_end_at_key_groups(monkeypatch: pytest.MonkeyPatch, whole_bytes: int) -> None:
+    monkeypatch.setattr(canonical, "_PIECE_ROWS", 30)
     monkeypatch.setattr(canonical, "MAX_BATCH_ROWS", 100)
     monkeypatch.setattr(canonical, "_MAX_WHOLE_BYTES", whole_bytes)
 
@@ -118,8 +122,9 @@ def test_keys_are_remembered_from_the_second_snapshot_without_removals_on() -> N
     assert memory.recall(KeyMark(0, 2)) is columns
     assert memory.recall(KeyMark(0, 3)) is columns, "the first two of three"
     assert memory.recall(KeyMark(0, 1)) is None, "a snapshot from before"
-    assert memory.recall(KeyMark(0, 5)) is None, "too many new ones"
     assert memory.recall(KeyMark(1, 2)) is None, "other keys"
+    memory.forget()
+    assert memory.recall(KeyMark(0, 2)) is None
 
 
 def test_keys_that_come_and_go_are_not_remembered() -> None:
@@ -130,13 +135,27 @@ def test_keys_that_come_and_go_are_not_remembered() -> None:
         assert memory.recall(KeyMark(removals, 2)) is None
 
 
-def test_key_columns_can_be_made_in_parts() -> None:
+@pytest.mark.parametrize(("new", "fits"), [(0, True), (4, True), (400, False)])
+def test_known_keys_are_put_in_front_of_new_ones(
+    monkeypatch: pytest.MonkeyPatch, new: int, fits: bool
+) -> None:
+    monkeypatch.setattr(canonical, "_PIECE_ROWS", 3)
+    monkeypatch.setattr(canonical, "_MAX_WHOLE_BYTES", 2_000)
     meta = StateMeta("s", StateKind.VALUE, b"", b"")
     serializers = StateSerializers(serializer_for(Types.STRING()), serializer_for(Types.LONG()))
     encoder = RowEncoder(meta, state_schema(meta, serializers.key, serializers.value), serializers, 16)
-    keys = [f"key {number}" for number in range(5000)]
+    keys, values = [f"key {number}" for number in range(10 + new)], list(range(10 + new))
+    first = encoder.whole(Rows(keys[:10], values[:10]).pieces)
+    assert first is not None
 
-    parts = encoder.keys(keys[:3000]).followed_by(encoder.keys(keys[3000:])).followed_by(encoder.keys([]))
+    def source(size: int) -> Iterator[Rows]:
+        yield Rows(keys[10:], ())
+        yield Rows((), values)
 
-    assert parts.keys.to_pylist() == keys
-    assert parts.groups.tolist() == [assign_to_key_group(key.encode(), 16) for key in keys]
+    whole = encoder.whole(source, first[0])
+
+    assert (whole is not None) == fits
+    if whole is not None:
+        assert whole[0].keys.to_pylist() == keys
+        assert whole[0].groups.tolist() == [assign_to_key_group(key.encode(), 16) for key in keys]
+        assert whole[1].column("value").to_pylist() == values

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tidemark.errors import StateMigrationException, UnsupportedOperationException
+from tidemark.state import canonical
 from tidemark.state.backend import NO_KEY, KeyContext
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.serializers import serializer_for
@@ -189,7 +190,12 @@ def test_timers_need_a_current_key() -> None:
 
 
 @pytest.mark.parametrize("key_type", [Types.STRING(), Types.PICKLED_BYTE_ARRAY()])
-def test_timers_survive_a_snapshot(key_type: Any) -> None:
+@pytest.mark.parametrize(("piece", "whole_bytes"), [(2048, 1 << 30), (3, 1 << 30), (3, 10)])
+def test_timers_survive_a_snapshot(
+    key_type: Any, piece: int, whole_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canonical, "_PIECE_ROWS", piece)
+    monkeypatch.setattr(canonical, "_MAX_WHOLE_BYTES", whole_bytes)
     timers = Timers(key_type, NamespaceKind.WINDOW)
     serializer = serializer_for(key_type)
     tokens = [f"k{i}" if serializer.identity_key else serializer.key_bytes(f"k{i}") for i in range(50)]

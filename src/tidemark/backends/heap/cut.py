@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import compress
 from typing import Any
 
 import pyarrow as pa
 
-from tidemark.state.canonical import KeyMemory, RowEncoder, Rows, StateSerializers
+from tidemark.state.canonical import RowEncoder, Rows, StateSerializers
 from tidemark.state.descriptors import StateKind
+from tidemark.state.key_memory import KeyMemory
 from tidemark.state.layers import FrozenView
 from tidemark.state.snapshot import NativeCut, StateMeta, StateTable, state_schema
 
@@ -53,13 +55,10 @@ class LiveStateTable:
         if mark is None:
             return encoder.batches(self._pieces)
         known = self._memory.recall(mark)
-        if known is None:
-            whole = encoder.whole(self._pieces)
-        else:
-            others = encoder.others(self._values)
-            keys = known.followed_by(encoder.keys(self._view.addresses_from(len(known))))
-            whole = None if others is None else (keys, others)
+        source = self._pieces if known is None else partial(self._pieces_beyond, len(known))
+        whole = encoder.whole(source, known)
         if whole is None:
+            self._memory.forget()
             return encoder.one_by_one(self._pieces)
         self._memory.keep(mark, whole[0])
         return encoder.in_order(*whole)
@@ -76,7 +75,9 @@ class LiveStateTable:
         for addresses, units in self._view.pieces(size):
             yield self._rows(addresses, units)
 
-    def _values(self, size: int) -> Iterator[Rows]:
+    def _pieces_beyond(self, known: int, size: int) -> Iterator[Rows]:
+        """The keys behind the first `known` ones, and all values."""
+        yield Rows(self._view.addresses_from(known), ())
         for units in self._view.values(size):
             yield self._rows([], units)
 

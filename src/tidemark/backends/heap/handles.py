@@ -73,11 +73,11 @@ class HeapTtlValueState(TableValueState):
     """Value state with time-to-live that reading does not renew; the rules are those of `backends.ttl`.
 
     In a batch in which nothing can be expired (the clean-up knows) a read looks at no stamp and no access has a
-    step of the clean-up behind it. No access asks whether the batch is such a calm one: `start_batch` lets
-    reads look into a store that is empty if it is not, and they take the long way from there.
+    step of the clean-up behind it. A read does not ask whether the batch is such a calm one: `start_batch` lets
+    it look into a store that stays empty if not, and it takes the long way from there.
     """
 
-    __slots__ = ("_calm", "_calm_store", "_cleanup", "_now", "_return_expired", "_store", "_ttl")
+    __slots__ = ("_calm_store", "_cleanup", "_now", "_return_expired", "_steps", "_store", "_ttl")
 
     def __init__(
         self, spec: StateSpec, context: KeyContext, table: HeapValueTable, cleanup: IncrementalCleanup | None
@@ -89,15 +89,16 @@ class HeapTtlValueState(TableValueState):
         self._store = table.store
         self._ttl, self._return_expired = rule.ttl, rule.return_expired
         self._cleanup = cleanup
-        self._calm = False
+        self._steps = cleanup
         self._calm_store = _NOTHING
         self._now = context.now
 
     def start_batch(self, now: int) -> None:
         """The time is `now` for all accesses up to the next call."""
         self._now = now
-        self._calm = self._cleanup is not None and self._cleanup.is_calm(now)
-        self._calm_store = self._store if self._calm else _NOTHING
+        calm = self._cleanup is not None and self._cleanup.is_calm(now)
+        self._calm_store = self._store if calm else _NOTHING
+        self._steps = None if calm else self._cleanup
 
     def value(self) -> Any:
         """The value, or None if there is none or it is expired and invisible."""
@@ -114,7 +115,8 @@ class HeapTtlValueState(TableValueState):
                 self._store.remove(token)
                 if not self._return_expired:
                     value = None
-        self._step()
+        if self._steps is not None:
+            self._steps.step()
         return value
 
     def update(self, value: Any) -> None:
@@ -125,11 +127,8 @@ class HeapTtlValueState(TableValueState):
             normalize = self._normalize
             value = value if normalize is None else normalize(value)
             self._store.live[self._context.token] = (value, self._now)
-        self._step()
-
-    def _step(self) -> None:
-        if not self._calm and self._cleanup is not None:
-            self._cleanup.step()
+        if self._steps is not None:
+            self._steps.step()
 
     def clear(self) -> None:
         """Remove the value."""
@@ -149,9 +148,9 @@ class HeapTtlLongState(HeapTtlValueState):
         self._short: Any = None
 
     def start_batch(self, now: int) -> None:
-        """See `HeapTtlValueState`; only in a calm batch is there a type for which `update` has a short way."""
+        """See `HeapTtlValueState`; only where no step follows is there a type with a short way to `update`."""
         super().start_batch(now)
-        self._short = int if self._calm else None
+        self._short = int if self._steps is None else None
 
     def update(self, value: Any) -> None:
         """Overwrite and stamp; None clears."""

@@ -24,6 +24,7 @@ from tidemark.backends.registration import Resolution
 from tidemark.errors import StateMigrationException
 from tidemark.state.canonical import MAX_BATCH_ROWS, Rows, StateSerializers, read_rows
 from tidemark.state.descriptors import StateKind
+from tidemark.state.key_memory import KeyMemory
 from tidemark.state.layers import FrozenView
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta, state_schema
@@ -107,6 +108,8 @@ class RestoredState:
             table = new_table(self.meta.kind)
             serializers = StateSerializers(spec.key, resolution.old, spec.map_key)
             _fill(table, self.meta, serializers, self._batches)
+        # Snapshots of the state as it was restored remember keys as the old serializer writes them.
+        table.keys = KeyMemory()
         if resolution.convert is not None:
             _convert(table, self.meta, resolution.convert)
         return table

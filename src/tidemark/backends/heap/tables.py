@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from tidemark.backends.table import ABSENT, Address
-from tidemark.state.canonical import KeyMemory
+from tidemark.state.key_memory import KeyMemory
 from tidemark.state.layers import LayeredDict
 from tidemark.state.serializers.base import TypeSerializer
 

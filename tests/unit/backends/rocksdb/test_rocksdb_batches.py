@@ -189,6 +189,26 @@ def test_a_batch_that_reads_too_much_spills(make: Make, monkeypatch: pytest.Monk
     assert run(backend, [3, 29], read) == [([3] * 4, [3] * 4, {3: 4}), ([29] * 4, [29] * 4, {29: 4})]
 
 
+def test_values_with_time_to_live_keep_their_time_when_a_batch_spills(
+    make: Make, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scope, "_SPILL_AFTER", 10)
+    backend = make()
+    descriptor = ValueStateDescriptor("v", Types.LONG())
+    descriptor.enable_time_to_live(StateTtlConfig.new_builder(100).build())
+    state: Any = backend.state(descriptor)
+
+    def count(token: int) -> None:
+        state.update((state.value() or 0) + 1)
+
+    run(backend, list(range(30)) * 2, count)
+    clock.advance(60)
+    run(backend, list(range(15)) * 2, count)
+    clock.advance(60)
+
+    assert run(backend, list(range(30)), lambda token: state.value()) == [4] * 15 + [None] * 15
+
+
 def test_a_large_batch_is_written_in_pieces(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scope, "_WRITE_CHUNK", 10)
     backend = make()
