@@ -450,9 +450,9 @@ def test_no_checkpoint_file_is_left_that_nothing_refers_to(seed, incremental, mo
         script.play(event)
     job, storage = script._job, script._storage
     newest = job.coordinator.completed.latest_checkpoint()
-    names = storage.list(job._layout.directory)
+    names = storage.list(job.snapshots.layout.directory)
     assert [name for name in names if name.startswith("chk-")] == [f"chk-{newest.checkpoint_id}"]
-    assert set(storage.list(job._layout.shared)) == set(newest.shared_files)
+    assert set(storage.list(job.snapshots.layout.shared)) == set(newest.shared_files)
     script.finish()
-    assert storage.list(job._layout.directory) == []
+    assert storage.list(job.snapshots.layout.directory) == []
     close_journal("orphans")

@@ -12,8 +12,9 @@ from unittest import mock
 
 import pytest
 
-from tidemark.runtime.execution import CRASH_POINTS, JobExecution
+from tidemark.runtime.execution import CRASH_POINTS
 from tidemark.runtime.sinks.driver import TransactionalSink
+from tidemark.runtime.snapshots import JobSnapshots
 from tidemark.runtime.watermarks import WatermarkTracker
 from tidemark.state.timers import InternalTimers
 from tidemark.testing import ADVANCE, AT, CHECKPOINT, CRASH, CRASH_AT, END, RESCALE, WATERMARK
@@ -52,7 +53,7 @@ def test_schedules_reach_every_crash_point():
     [
         mock.patch.object(TransactionalSink, "restore"),
         mock.patch.object(InternalTimers, "restore_table"),
-        mock.patch.object(JobExecution, "_carry_out"),
+        mock.patch.object(JobSnapshots, "handle"),
     ],
     ids=["sinks keep what a crash took back", "timers are not restored", "nothing is ever snapshot"],
 )

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tidemark.runtime.pipeline import EpochDirective, TaskReport
 from tidemark.runtime.plan import JobPlan
 from tidemark.slot.deploy import Deployment
-from tidemark.slot.host import CutRequest
+from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import SlotEvent
 
 __all__ = ["Engine", "EpochResult", "EpochWork", "TaskInput"]

@@ -1,13 +1,12 @@
 """One job, step by step: attempts, epochs, barriers. Decides nothing about time or threads.
 
-`JobExecution` carries the commands of the checkpoint coordinator out and turns what engines, sources and
-slots say into its events. A loop on top of it (`runtime.runner`) or a script (`testing.scripts`) says when
-the next step is taken.
+`JobExecution` turns what engines, sources and slots say into events of the checkpoint coordinator, whose
+commands `runtime.snapshots` carries out. A loop on top of it (`runtime.runner`) or a script
+(`testing.scripts`) says when the next step is taken.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -19,44 +18,21 @@ import msgspec
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph, NodeKind
 from tidemark.checkpoint.completed import CompletedSnapshot, Origin
-from tidemark.checkpoint.coordinator import CheckpointCoordinator, CoordinatorSettings
-from tidemark.checkpoint.layout import (
-    JobLayout,
-    SnapshotLocation,
-    new_savepoint_directory,
-    savepoint_location,
-)
+from tidemark.checkpoint.coordinator import CheckpointCoordinator
 from tidemark.checkpoint.messages import (
     BarrierReached,
-    Command,
-    Discard,
-    DiscardJob,
-    Event,
-    FailJob,
     JobEnd,
     JobEnded,
     JobRestarting,
-    MetadataWritten,
-    NotifyAborted,
-    NotifyComplete,
-    RejectSavepoint,
-    SavepointRequest,
-    SavepointRequested,
     SlotAcknowledged,
     SlotDeclined,
     Started,
-    StorageFailed,
     Tick,
-    TriggerBarrier,
-    WriteMetadata,
 )
-from tidemark.checkpoint.metadata.model import CheckpointMetadata, OperatorState
-from tidemark.checkpoint.metadata.registry import read_metadata, write_metadata
-from tidemark.checkpoint.retention import discard, discard_job, discard_unfinished
-from tidemark.checkpoint.storage.base import Storage
+from tidemark.checkpoint.metadata.model import CheckpointMetadata
+from tidemark.checkpoint.metadata.registry import read_metadata
 from tidemark.clock import Clock
 from tidemark.errors import (
-    CheckpointError,
     FailureReason,
     MetadataError,
     RestoreError,
@@ -71,11 +47,11 @@ from tidemark.runtime.plan import build_plan
 from tidemark.runtime.progress import Progress, add_numbers
 from tidemark.runtime.restoration import deployments, open_savepoint
 from tidemark.runtime.sinks.driver import DriverSink
+from tidemark.runtime.snapshots import JobSnapshots
 from tidemark.runtime.sources.driver import Source
 from tidemark.runtime.storage import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
 from tidemark.slot.deploy import BackendChoice, Deployment
-from tidemark.slot.host import CutRequest
 from tidemark.slot.vertex import dump_functions
 
 __all__ = ["CRASH_POINTS", "JobExecution", "JobParts"]
@@ -105,16 +81,6 @@ class JobParts:
     make_sink: Callable[[Any], DriverSink]
 
 
-@dataclass(frozen=True, slots=True)
-class _Barrier:
-    """What the driver itself contributes to a snapshot, as of its barrier."""
-
-    positions: dict[str, bytes]
-    commits: dict[str, bytes]
-    watermarks: dict[str, int]
-    epoch: int
-
-
 class JobExecution:
     """A job over all its attempts."""
 
@@ -141,39 +107,18 @@ class JobExecution:
         self.progress = Progress()
         self.plan = build_plan(graph, settings, job_id)
         self._storage_plan = storage
-        self._storage: Storage = storage.driver
         self._backend = backend
-        self._layout = JobLayout.create(storage.root, job_id)
-        self._savepoints: dict[str, CompletableFuture[str]] = {}
-        self._requests = itertools.count()
-        self._barriers: dict[int, _Barrier] = {}
         self._timers: dict[tuple[int, int], int | None] = {}
-        self._epoch = 0
-        self._discarded = False
-        """Whether the job's checkpoints have been deleted for good."""
+        self.epoch = 0
         self._catch_up = False
         """Restored slots have not said yet when their processing-time timers are due."""
         self.attempt = -1
         self.on_input: Callable[[], None] = lambda: None
         """Called, from any thread, when a source has something to read."""
-        self.reached: Callable[[str], None] = lambda _point: None
-        """Called at every crash point; tests raise here."""
         self.paused = False
         """While set, sources are not read: the job is about to stop."""
         self.plan, restored = open_savepoint(self.plan, graph, settings, storage.savepoints)
-        checkpointing = settings.checkpointing
-        self.coordinator = CheckpointCoordinator(
-            CoordinatorSettings(
-                interval=checkpointing.interval if checkpointing.enabled else None,
-                timeout=checkpointing.timeout,
-                min_pause=checkpointing.min_pause,
-                max_concurrent=checkpointing.max_concurrent,
-                tolerable_failures=checkpointing.tolerable_failures,
-                num_retained=checkpointing.num_retained,
-                retention=checkpointing.retention,
-            ),
-            restored_from=restored,
-        )
+        self.snapshots = JobSnapshots(self, storage, backend, restored)
         self._functions = dump_functions(self.plan.in_slots())
         self.watermarks = WatermarkTracker(self.plan)
         made = parts(self)
@@ -181,6 +126,11 @@ class JobExecution:
         self.sinks = {
             v.id: made.make_sink(v) for v in self.plan.of_kind(NodeKind.SINK) if v.placement.value == "task"
         }
+
+    @property
+    def coordinator(self) -> CheckpointCoordinator:
+        """Decides about checkpoints; knows those that are complete."""
+        return self.snapshots.coordinator
 
     # Attempts
 
@@ -194,13 +144,12 @@ class JobExecution:
         self.progress.attempt = self.attempt
         self.engine.start(self.plan, self.attempt)
         snapshot, metadata = self._deploy_newest()
-        self.reached("restore")
+        self.snapshots.reached("restore")
         self._timers.clear()
-        self._barriers.clear()
         self._catch_up = snapshot is not None
         if metadata is not None:
             # Replayed epochs carry their old numbers, so that a writer can replace what it wrote for them.
-            self._epoch = int(metadata.properties.get("epoch", self._epoch))
+            self.epoch = int(metadata.properties.get("epoch", self.epoch))
         for vertex_id, source in self.sources.items():
             uid = self.plan.vertices[vertex_id].uid
             data = metadata.source_positions.get(uid) if metadata is not None else None
@@ -209,9 +158,8 @@ class JobExecution:
             uid = self.plan.vertices[vertex_id].uid
             prepared = metadata.sink_commits.get(uid, b"") if metadata is not None else b""
             sink.restore(None if snapshot is None else snapshot.checkpoint_id, prepared)
-        if self.attempt and self.settings.checkpointing.enabled:
-            self._discard_leftovers()
-        self._carry_out(Started(frozenset(range(self.plan.slots))))
+        self.snapshots.new_attempt()
+        self.snapshots.handle(Started(frozenset(range(self.plan.slots))))
         self.progress.first_checkpoint = self.coordinator.next_checkpoint_id
         self.progress.restored_from = None if snapshot is None else snapshot.checkpoint_id
         if snapshot is not None:
@@ -219,17 +167,9 @@ class JobExecution:
 
     def abandon_attempt(self) -> None:
         """The attempt failed: nothing pending can complete any more, sources stop."""
-        self._carry_out(JobRestarting())
+        self.snapshots.handle(JobRestarting())
         for source in self.sources.values():
             source.stop()
-
-    def _discard_leftovers(self) -> None:
-        """Remove what a crash left of checkpoints that never completed or were about to be deleted."""
-        kept = {snapshot.checkpoint_id for snapshot in self.coordinator.completed.checkpoints()}
-        try:
-            discard_unfinished(self._storage, self._layout, kept, self.coordinator.needs_shared_file)
-        except StorageError as exc:
-            _log.warning("Leftovers of failed checkpoints stay behind: %s", exc)
 
     # Steps
 
@@ -241,7 +181,7 @@ class JobExecution:
         if self._catch_up:
             # What became due while the job was down fires before anything is read.
             self._catch_up = False
-            return EpochWork(EpochDirective(self.attempt, self._epoch, self.watermarks.directive()))
+            return EpochWork(EpochDirective(self.attempt, self.epoch, self.watermarks.directive()))
         inputs: list[TaskInput] = []
         frames: dict[int, Any] = {}
         for vertex_id, source in self.sources.items():
@@ -255,7 +195,7 @@ class JobExecution:
         if not inputs and not frames and not self.watermarks.travelling() and (due is None or due > now):
             return None
         return EpochWork(
-            EpochDirective(self.attempt, self._epoch, self.watermarks.directive()), inputs, frames
+            EpochDirective(self.attempt, self.epoch, self.watermarks.directive()), inputs, frames
         )
 
     def run_epoch(self, work: EpochWork) -> None:
@@ -266,22 +206,22 @@ class JobExecution:
         """
         started = time.perf_counter()
         result = self.engine.run_epoch(work)
-        self.reached("epoch")
+        self.snapshots.reached("epoch")
         try:
             self._take(work, result)
         finally:
             result.release()
-        self.progress.epoch = self._epoch
+        self.progress.epoch = self.epoch
         self.progress.watermark = self.watermarks.lowest()
         self.progress.last_epoch_ms = (time.perf_counter() - started) * 1000
-        self._epoch += 1
+        self.epoch += 1
 
     def _take(self, work: EpochWork, result: EpochResult) -> None:
         failed = [report.failure for report in result.reports if report.failure is not None]
         if failed:
             # A slot that refuses further frames is a consequence; the first real failure is the cause.
             failed.sort(key=lambda info: info.summary.startswith("StaleChannel"))
-            raise failed[0].error(self._epoch, self.job_id)
+            raise failed[0].error(self.epoch, self.job_id)
         positions: dict[int, dict[int, Any]] = {}
         for report in result.reports:
             self.progress.records += report.records_in
@@ -305,13 +245,13 @@ class JobExecution:
             staged = [file for report in result.reports for file in report.staged.get(vertex_id, ())]
             frame = result.frames.get(vertex_id)
             rows = result.rows.get(row_tag(vertex_id), [])
-            sink.take(rows, [frame] if frame is not None else staged, self._epoch)
+            sink.take(rows, [frame] if frame is not None else staged, self.epoch)
             if not self.settings.checkpointing.enabled:
                 sink.finish()
 
     def barrier(self) -> None:
         """No record is in flight now: let a due checkpoint or savepoint start."""
-        self._carry_out(BarrierReached())
+        self.snapshots.handle(BarrierReached())
 
     def tick(self) -> None:
         """Take what slots said since the last call, and let timeouts pass.
@@ -324,13 +264,17 @@ class JobExecution:
                 case "written":
                     checkpoint_id, states, async_ms = event.payload
                     sync_ms = sum(state.sync_ms for state in states.values())
-                    self._carry_out(SlotAcknowledged(checkpoint_id, event.slot, states, sync_ms, async_ms))
+                    self.snapshots.handle(
+                        SlotAcknowledged(checkpoint_id, event.slot, states, sync_ms, async_ms)
+                    )
                 case "declined":
                     checkpoint_id, reason, message = event.payload
-                    self._carry_out(SlotDeclined(checkpoint_id, event.slot, FailureReason[reason], message))
+                    self.snapshots.handle(
+                        SlotDeclined(checkpoint_id, event.slot, FailureReason[reason], message)
+                    )
                 case "lost":
                     raise SlotLostError(f"Slot {event.slot} is gone: {event.payload}", slot=event.slot)
-        self._carry_out(Tick())
+        self.snapshots.handle(Tick())
 
     def next_timer(self) -> int | None:
         """When the earliest processing-time timer of any slot is due."""
@@ -353,12 +297,7 @@ class JobExecution:
         Raises:
             ConfigError: No directory was given and none is configured.
         """
-        directory = new_savepoint_directory(target or self.settings.savepoint_directory, self.job_id)
-        request = SavepointRequest(f"savepoint-{next(self._requests)}", directory)
-        future: CompletableFuture[str] = CompletableFuture()
-        self._savepoints[request.request_id] = future
-        self._carry_out(SavepointRequested(request))
-        return future
+        return self.snapshots.request_savepoint(target)
 
     def request_checkpoint(self) -> None:
         """Let a checkpoint be due now, whatever the interval says."""
@@ -377,16 +316,7 @@ class JobExecution:
             source.stop()
         for sink in self.sinks.values():
             sink.close()
-        self._carry_out(JobEnded(how))
-
-    def sweep(self) -> None:
-        """Every slot is gone now: remove what they still wrote for snapshots that were given up."""
-        for request in self.coordinator.aborted_savepoints():
-            discard(self._storage_plan.savepoints, self._layout, Discard(None, savepoint=request))
-        if self._discarded:
-            discard_job(self._storage, self._layout)
-        elif self.settings.checkpointing.enabled:
-            self._discard_leftovers()
+        self.snapshots.handle(JobEnded(how))
 
     @property
     def asynchronous(self) -> bool:
@@ -407,135 +337,6 @@ class JobExecution:
             add_numbers(merged, slot["metrics"])
         self.progress.metrics = merged
         return stats
-
-    # Commands
-
-    def _carry_out(self, event: Event) -> None:
-        commands: list[Command] = self.coordinator.handle(event, self.clock.now())
-        while commands:
-            command = commands.pop(0)
-            answer = self._one(command)
-            if answer is not None:
-                commands += self.coordinator.handle(answer, self.clock.now())
-
-    def _one(self, command: Command) -> Event | None:
-        match command:
-            case TriggerBarrier():
-                return self._trigger(command)
-            case WriteMetadata():
-                return self._write_metadata(command)
-            case NotifyComplete():
-                self._complete(command)
-            case NotifyAborted():
-                self._barriers.pop(command.checkpoint_id, None)
-                self.engine.notify_aborted(command.checkpoint_id)
-                if command.savepoint is not None:
-                    self._fail_savepoint(command.savepoint, command.reason, command.message)
-                elif command.reason.counts_as_failure:
-                    _log.warning("Checkpoint %s failed: %s", command.checkpoint_id, command.message)
-            case RejectSavepoint():
-                self._fail_savepoint(command.request, command.reason, command.message)
-            case Discard():
-                self.reached("retention")
-                storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
-                discard(storage, self._layout, command)
-            case DiscardJob():
-                self._discarded = True
-                discard_job(self._storage, self._layout)
-            case FailJob():
-                raise command.error
-        return None
-
-    def _location(self, checkpoint_id: int, savepoint: SavepointRequest | None) -> SnapshotLocation:
-        if savepoint is not None:
-            return savepoint_location(savepoint.directory)
-        return self._layout.checkpoint(checkpoint_id)
-
-    def _trigger(self, command: TriggerBarrier) -> Event | None:
-        positions = {
-            self.plan.vertices[key].uid: msgspec.msgpack.encode(position)
-            for key, source in self.sources.items()
-            if (position := source.position()) is not None
-        }
-        commits = {
-            self.plan.vertices[key].uid: data
-            for key, sink in self.sinks.items()
-            if (data := sink.prepare(command.checkpoint_id))
-        }
-        self._barriers[command.checkpoint_id] = _Barrier(
-            positions, commits, self.watermarks.marks(), self._epoch
-        )
-        request = CutRequest(
-            command.checkpoint_id,
-            command.timestamp,
-            self._location(command.checkpoint_id, command.savepoint),
-            incremental=self._backend.incremental and command.savepoint is None,
-            base=command.base,
-            savepoint=command.savepoint is not None,
-            synchronous=not self._backend.asynchronous,
-        )
-        for slot, outcome in self.engine.cut(request):
-            if isinstance(outcome, BaseException):
-                reason = getattr(outcome, "reason", FailureReason.DECLINED)
-                return SlotDeclined(command.checkpoint_id, slot, reason, str(outcome))
-        self.reached("barrier")
-        return None
-
-    def _write_metadata(self, command: WriteMetadata) -> Event:
-        barrier = self._barriers[command.checkpoint_id]
-        by_uid = {vertex.uid: vertex for vertex in self.plan.in_slots()}
-        metadata = CheckpointMetadata(
-            checkpoint_id=command.checkpoint_id,
-            timestamp=command.timestamp,
-            job_id=self.job_id,
-            job_name=self.settings.job_name,
-            is_savepoint=command.savepoint is not None,
-            source_positions=barrier.positions,
-            sink_commits=barrier.commits,
-            watermarks=barrier.watermarks,
-            properties={"epoch": str(barrier.epoch)},
-            operators=tuple(
-                OperatorState(
-                    uid,
-                    by_uid[uid].name,
-                    by_uid[uid].parallelism,
-                    by_uid[uid].max_parallelism,
-                    tuple(states),
-                )
-                for uid, states in command.states.items()
-            ),
-        )
-        location = self._location(command.checkpoint_id, command.savepoint)
-        storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
-        self.reached("before-metadata")
-        try:
-            write_metadata(storage, location.directory, metadata)
-        except StorageError as exc:
-            return StorageFailed(command.checkpoint_id, str(exc))
-        return MetadataWritten(command.checkpoint_id, location.directory)
-
-    def _complete(self, command: NotifyComplete) -> None:
-        self._barriers.pop(command.checkpoint_id, None)
-        try:
-            self.reached("after-metadata")
-            for sink in self.sinks.values():
-                sink.commit(command.checkpoint_id)
-                self.reached("commit")
-            self.engine.notify_complete(command.checkpoint_id)
-            self.reached("notify")
-            for source in self.sources.values():
-                source.notify_checkpoint_complete(command.checkpoint_id)
-        finally:
-            # The snapshot is durable, whatever happens to the attempt now.
-            if command.savepoint is not None:
-                self._savepoints.pop(command.savepoint.request_id).set_result(command.directory)
-
-    def _fail_savepoint(self, request: SavepointRequest, reason: FailureReason, message: str) -> None:
-        future = self._savepoints.pop(request.request_id, None)
-        if future is not None:
-            future.set_exception(
-                CheckpointError(f"The savepoint to '{request.directory}' failed: {message}", reason=reason)
-            )
 
     # Restoring
 
@@ -574,7 +375,7 @@ class JobExecution:
             job_parameters=self.plan.job_parameters,
             watermarks=marks,
         )
-        self.engine.deploy(deployments(common, self.plan, self._layout, snapshot, metadata))
+        self.engine.deploy(deployments(common, self.plan, self.snapshots.layout, snapshot, metadata))
 
     def _observe_sources(self) -> None:
         for vertex_id, source in self.sources.items():

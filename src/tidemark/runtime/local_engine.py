@@ -20,7 +20,8 @@ from tidemark.runtime.sinks.factory import make_task_sink
 from tidemark.runtime.task import run_split
 from tidemark.slot.deploy import Deployment
 from tidemark.slot.failure import FailureInfo
-from tidemark.slot.host import CutRequest, SlotHost
+from tidemark.slot.host import SlotHost
+from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import SlotEvent, write_snapshot
 
 __all__ = ["LocalEngine"]

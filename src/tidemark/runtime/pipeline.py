@@ -30,7 +30,7 @@ from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.records import ANY_SUBTASK, Records
 from tidemark.slot.codec import BatchCodec, codec_for
 from tidemark.slot.failure import FailureInfo, OperatorFailed
-from tidemark.slot.host import EMPTY, BatchHeader
+from tidemark.slot.requests import EMPTY, BatchHeader
 from tidemark.slot.vertex import Placement, Vertex
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.wire import WireClosed

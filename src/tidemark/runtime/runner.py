@@ -160,7 +160,7 @@ class JobRunner:
                     end, error = JobEnd.FAILED, exc
             self.execution.engine.stop()
             try:
-                self.execution.sweep()
+                self.execution.snapshots.sweep()
             except Exception:
                 _log.warning("Leftovers of unfinished snapshots stay behind", exc_info=True)
             self._ended.set()

@@ -27,7 +27,7 @@ from tidemark.runtime.spark_task import (
     task_function,
 )
 from tidemark.slot.deploy import Deployment
-from tidemark.slot.host import CutRequest
+from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import SlotEvent
 from tidemark.slot.vertex import Vertex, dump_functions
 

@@ -11,106 +11,38 @@ from __future__ import annotations
 import logging
 import pickle
 import shutil
-import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from tidemark.checkpoint.layout import SnapshotLocation
-from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata.model import SubtaskState
-from tidemark.checkpoint.snapshot_writer import SnapshotWriter, SubtaskTarget, WriterOptions
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
 from tidemark.errors import (
-    CheckpointError,
     ExecutionError,
-    FailureReason,
     IllegalStateError,
     RestoreError,
     StaleChannelError,
     StorageError,
 )
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import (
-    MAX_WATERMARK,
-    MIN_WATERMARK,
-    SMALL_BATCH,
-    Operator,
-    OperatorEnvironment,
-    Output,
-    RestoredState,
-    SubtaskInfo,
-)
-from tidemark.operators.routing import key_serializer_for
+from tidemark.operators.base import MAX_WATERMARK, SMALL_BATCH
 from tidemark.operators.source import SourceOperator
-from tidemark.slot.building import operator_of
-from tidemark.slot.codec import BatchCodec, codec_for
-from tidemark.slot.deploy import Deployment, create_keyed_backend
+from tidemark.slot.cuts import PendingCuts, write_cuts
+from tidemark.slot.deploy import Deployment
+from tidemark.slot.errands import Errands
 from tidemark.slot.failure import FailureInfo
-from tidemark.slot.restoring import load_restored_state
+from tidemark.slot.hosting import Hosted, Hosting, SlotMeans
+from tidemark.slot.requests import EMPTY, BatchHeader, CutRequest
 from tidemark.slot.vertex import load_functions
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
-from tidemark.state.key_groups import compute_key_group_range_for_operator_index
-from tidemark.state.snapshot import OperatorCut
 
-__all__ = ["EMPTY", "BatchHeader", "CutRequest", "SlotHost"]
+__all__ = ["SlotHost"]
 
 _log = logging.getLogger(__name__)
-
-EMPTY = -1
-"""Flags of a frame without records: it only lets what is due fire (and drains a source)."""
-
-
-class BatchHeader(NamedTuple):
-    """Header of a data frame; see `SlotHost` for what is checked."""
-
-    vertex: int
-    edge: int
-    source: int
-    partition: int
-    sequence: int
-    attempt: int
-    epoch: int
-    watermark: int
-    flags: int
-
-
-@dataclass(frozen=True, slots=True)
-class CutRequest:
-    """Barrier of a checkpoint or savepoint."""
-
-    checkpoint_id: int
-    timestamp: int
-    location: SnapshotLocation
-    incremental: bool = False
-    base: int | None = None
-    """Completed checkpoint whose shared files may be referred to."""
-    savepoint: bool = False
-    synchronous: bool = False
-    """Write before the stream goes on (`state.backend.async: false`)."""
-
-
-@dataclass(slots=True)
-class _Hosted:
-    """One operator of this slot with what is needed to talk to it."""
-
-    vertex: Any
-    operator: Operator
-    codecs: list[BatchCodec]
-    main: BatchCodec
-    sides: dict[str, BatchCodec]
-    key_groups: tuple[int, int] | None
-    out: Output = field(default_factory=Output)
-    watermark: int = MIN_WATERMARK
-    epoch: int = -1
-    ended: bool = False
 
 
 class SlotHost:
@@ -124,20 +56,18 @@ class SlotHost:
             storage: Where snapshots are written and read.
             scratch: Private local directory; the host creates and deletes what is below.
         """
-        self._clock = clock
-        self._storage = storage
-        self._scratch = scratch
+        self.metrics = MetricRegistry()
+        self._means = SlotMeans(clock, storage, scratch, self.metrics)
         self._lock = threading.RLock()
-        self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._hosted: dict[int, _Hosted] = {}
+        self._errands = Errands(self._lock)
+        self._hosted: dict[int, Hosted] = {}
         self._channels: dict[tuple[int, int, int], int] = {}
         self._epoch = -1
         self._failed: FailureInfo | None = None
-        self._deployment: Deployment | None = None
-        self._writer: SnapshotWriter | None = None
-        self._local: LocalCopies | None = None
-        self._cuts: dict[int, list[tuple[_Hosted, OperatorCut, int]]] = {}
-        self.metrics = MetricRegistry()
+        self._hosting: Hosting | None = None
+        """The attempt, None before the first and behind the last one."""
+        self._cuts = PendingCuts()
+        self._end_local: Callable[[], None] = lambda: None
         self.queryable: dict[str, tuple[StateDescriptor, KeyedStateBackend, str]] = {}
         self.on_ready: Callable[[], None] = lambda: None
         """Called, from any thread, when a source function has something new."""
@@ -152,20 +82,13 @@ class SlotHost:
         """
         with self._lock:
             self.reset()
-            self._deployment = deployment
-            choice = deployment.storage
-            self._local = _local_copies(deployment)
-            self._writer = SnapshotWriter(
-                self._storage,
-                WriterOptions(
-                    choice.inline_threshold, choice.compression, choice.max_state_size, choice.frame_size
-                ),
-                self._local,
-            )
+            hosting = self._hosting = Hosting(deployment, self._means)
+            if hosting.local is not None:
+                self._end_local = hosting.local.close
             try:
                 for vertex in load_functions(deployment.vertices):
                     if deployment.slot < vertex.parallelism:
-                        self._host_named(vertex, deployment)
+                        self._host(vertex, hosting)
             except BaseException:
                 self.reset()
                 raise
@@ -178,17 +101,14 @@ class SlotHost:
                     hosted.operator.close()
                 except Exception:
                     _log.warning("close() of operator '%s' failed", hosted.vertex.name, exc_info=True)
-            for cuts in self._cuts.values():
-                for _hosted, cut, _ms in cuts:
-                    cut.release()
             self._cuts.clear()
             self._hosted.clear()
             self._channels.clear()
             self.queryable.clear()
             self._failed = None
             self._epoch = -1
-            self._deployment = None
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._hosting = None
+            shutil.rmtree(self._means.scratch, ignore_errors=True)
 
     def finish(self) -> None:
         """The input has ended and everything is processed: close every operator.
@@ -211,15 +131,14 @@ class SlotHost:
     def close(self) -> None:
         """The job is over: close every operator and delete local copies of its checkpoints."""
         self.reset()
-        if self._local is not None:
-            self._local.close()
+        self._end_local()
 
     def handle(self, raw_header: Any, body: Any) -> tuple[Any, Any]:
         """Process one data frame and return the answering frame; failures are answers too."""
         header = BatchHeader(*raw_header)
-        hosted: _Hosted | None = None
+        hosted: Hosted | None = None
         with self._lock:
-            self._run_errands()
+            self._errands.run()
             try:
                 hosted = self._enter(header)
                 return self._process(hosted, header, body)
@@ -236,27 +155,8 @@ class SlotHost:
             CheckpointError: `DECLINED`: a user function failed in `snapshot_state`.
         """
         started = time.perf_counter()
-        cuts: list[tuple[_Hosted, OperatorCut, int]] = []
         with self._lock:
-            try:
-                for hosted in self._hosted.values():
-                    at = time.perf_counter()
-                    cut = hosted.operator.cut(
-                        request.checkpoint_id, request.timestamp, incremental=request.incremental
-                    )
-                    cuts.append((hosted, cut, round((time.perf_counter() - at) * 1000)))
-            except Exception as exc:
-                for _hosted, cut, _ms in cuts:
-                    cut.release()
-                if isinstance(exc, CheckpointError):
-                    raise
-                raise CheckpointError(
-                    f"Checkpoint {request.checkpoint_id} was declined by operator '{hosted.vertex.name}': "
-                    f"{type(exc).__name__}: {exc}",
-                    reason=FailureReason.DECLINED,
-                    checkpoint_id=request.checkpoint_id,
-                ) from exc
-            self._cuts[request.checkpoint_id] = cuts
+            self._cuts.make(request, self._hosted.values())
         return round((time.perf_counter() - started) * 1000)
 
     def write(self, request: CutRequest) -> dict[str, SubtaskState]:
@@ -264,35 +164,13 @@ class SlotHost:
 
         Raises:
             StorageError: The bytes could not be written.
-            CheckpointError: The state is larger than the memory backend may carry.
+            CheckpointError: The snapshot was given up meanwhile, or the state is larger than the memory
+                backend may carry.
         """
         with self._lock:
-            cuts = self._cuts.pop(request.checkpoint_id, None)
-            deployment, writer = self._deployment, self._writer
-        if cuts is None or deployment is None or writer is None:
-            raise CheckpointError(
-                f"Checkpoint {request.checkpoint_id} is not known to this slot any more.",
-                reason=FailureReason.DECLINED,
-                checkpoint_id=request.checkpoint_id,
-            )
-        states: dict[str, SubtaskState] = {}
-        pending = list(cuts)
-        try:
-            while pending:
-                hosted, cut, sync_ms = pending.pop(0)
-                target = SubtaskTarget(
-                    request.checkpoint_id,
-                    request.location,
-                    hosted.vertex.uid,
-                    deployment.slot,
-                    hosted.key_groups,
-                    request.base,
-                )
-                states[hosted.vertex.uid] = writer.write_subtask(target, cut, sync_ms=sync_ms)
-        finally:
-            for _hosted, cut, _ms in pending:
-                cut.release()
-        return states
+            cuts, hosting = self._cuts.take(request.checkpoint_id), self._hosting
+        assert hosting is not None, "Cuts of an attempt go with it."
+        return write_cuts(cuts, request, hosting.deployment.slot, hosting.writer)
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is complete for the whole job.
@@ -301,18 +179,17 @@ class SlotHost:
             Whatever a user's `notify_checkpoint_complete` raises; it fails the attempt.
         """
         with self._lock:
-            if self._local is not None:
-                self._local.completed(checkpoint_id)
+            if self._hosting is not None and self._hosting.local is not None:
+                self._hosting.local.completed(checkpoint_id)
             for hosted in self._hosted.values():
                 hosted.operator.notify_checkpoint_complete(checkpoint_id)
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """The checkpoint was given up."""
         with self._lock:
-            for _hosted, cut, _ms in self._cuts.pop(checkpoint_id, ()):
-                cut.release()
-            if self._local is not None:
-                self._local.aborted(checkpoint_id)
+            self._cuts.drop(checkpoint_id)
+            if self._hosting is not None and self._hosting.local is not None:
+                self._hosting.local.aborted(checkpoint_id)
             for hosted in self._hosted.values():
                 hosted.operator.notify_checkpoint_aborted(checkpoint_id)
 
@@ -332,8 +209,8 @@ class SlotHost:
 
     def current_attempt(self) -> int:
         """The attempt that is deployed, -1 if none is or if it has failed here, perhaps amid a record."""
-        deployment = self._deployment
-        return -1 if deployment is None or self._failed is not None else deployment.attempt
+        hosting = self._hosting
+        return -1 if hosting is None or self._failed is not None else hosting.deployment.attempt
 
     def published(self) -> dict[str, tuple[int, int]]:
         """Queryable name -> (max parallelism, parallelism) of the operator that published it here."""
@@ -357,34 +234,14 @@ class SlotHost:
         return self.ask(collect)  # type: ignore[no-any-return]
 
     def ask(self, question: Callable[[], Any]) -> Any:
-        """Run `question` between two chunks of records, never inside one; from any thread.
+        """Run `question` between two chunks of records, never inside one; from any thread."""
+        return self._errands.ask(question)
 
-        Whoever holds the lock runs waiting questions; if nobody does, the caller runs them itself.
-        """
-        answer: Future[Any] = Future()
-        self._errands.append((question, answer))
-        while not answer.done():
-            if self._lock.acquire(timeout=0.002):
-                try:
-                    self._run_errands()
-                finally:
-                    self._lock.release()
-        return answer.result()
-
-    def _run_errands(self) -> None:
-        while self._errands:
-            question, answer = self._errands.popleft()
-            try:
-                answer.set_result(question())
-            except BaseException as exc:
-                answer.set_exception(exc)
-
-    def _enter(self, header: BatchHeader) -> _Hosted:
-        deployment = self._deployment
-        if deployment is None or header.attempt != deployment.attempt:
+    def _enter(self, header: BatchHeader) -> Hosted:
+        attempt = None if self._hosting is None else self._hosting.deployment.attempt
+        if header.attempt != attempt:
             raise StaleChannelError(
-                f"Attempt {header.attempt} sent records to a slot of attempt "
-                f"{None if deployment is None else deployment.attempt}; they were refused."
+                f"Attempt {header.attempt} sent records to a slot of attempt {attempt}; they were refused."
             )
         if header.epoch < self._epoch:
             raise StaleChannelError(
@@ -405,7 +262,7 @@ class SlotHost:
         self._channels[channel] = expected + 1
         return self._hosted[header.vertex]
 
-    def _process(self, hosted: _Hosted, header: BatchHeader, body: Any) -> tuple[Any, Any]:
+    def _process(self, hosted: Hosted, header: BatchHeader, body: Any) -> tuple[Any, Any]:
         operator, out = hosted.operator, hosted.out
         if hosted.epoch != header.epoch:
             hosted.epoch = header.epoch
@@ -418,7 +275,7 @@ class SlotHost:
             limit = SMALL_BATCH if self.queryable else operator.batch_limit
             for batch in hosted.codecs[header.edge].decode_parts(header.flags, body, limit):
                 operator.process(index, batch, out)
-                self._run_errands()
+                self._errands.run()
         main, sides = out.drain()
         sections: list[tuple[str | None, int, int]] = []
         bodies: list[Any] = []
@@ -434,7 +291,7 @@ class SlotHost:
         answer = bodies[0] if len(bodies) == 1 else b"".join(bodies)
         return ("ok", operator.next_processing_timer(), sections, status), answer
 
-    def _begin_epoch(self, hosted: _Hosted, watermark: int) -> None:
+    def _begin_epoch(self, hosted: Hosted, watermark: int) -> None:
         operator, out = hosted.operator, hosted.out
         if watermark > hosted.watermark:
             hosted.watermark = watermark
@@ -443,90 +300,24 @@ class SlotHost:
                 hosted.ended = True
                 for index in sorted({edge.input_index for edge in hosted.vertex.inputs}):
                     operator.end_input(index, out)
-        operator.advance_processing_time(self._clock.now(), out)
+        operator.advance_processing_time(self._means.clock.now(), out)
 
-    def _describe(self, exc: Exception, hosted: _Hosted | None) -> FailureInfo:
-        slot = self._deployment.slot if self._deployment is not None else None
+    def _describe(self, exc: Exception, hosted: Hosted | None) -> FailureInfo:
+        slot = self._hosting.deployment.slot if self._hosting is not None else None
         if hosted is None:
             return FailureInfo.of(exc, slot=slot)
         return FailureInfo.of(exc, hosted.vertex.name, hosted.vertex.uid, slot)
 
-    def _host_named(self, vertex: Any, deployment: Deployment) -> None:
+    def _host(self, vertex: Any, hosting: Hosting) -> None:
         try:
-            self._host(vertex, deployment)
+            hosted = self._hosted[vertex.id] = hosting.build(vertex)
+            hosting.open(hosted, self._publish, self.on_ready)
         except (ExecutionError, StorageError, RestoreError):
             # Whoever chose the snapshot tells a damaged one from a failing function by the type.
             raise
         except Exception as exc:
-            info = FailureInfo.of(exc, vertex.name, vertex.uid, deployment.slot)
-            raise info.error(job_id=deployment.job_id) from exc
-
-    def _host(self, vertex: Any, deployment: Deployment) -> None:
-        key_groups = None
-        if vertex.keyed or vertex.single_key:
-            key_groups = compute_key_group_range_for_operator_index(
-                vertex.max_parallelism, vertex.parallelism, deployment.slot
-            )
-        key = key_serializer_for(vertex.key_type()) if vertex.keyed else None
-        hosted = _Hosted(
-            vertex,
-            operator_of(vertex),
-            [codec_for(kind, key) for kind in vertex.input_types],
-            codec_for(vertex.output_type),
-            {tag: codec_for(kind) for tag, kind in vertex.side_types.items()},
-            key_groups,
-        )
-        scratch = self._scratch_of(vertex, deployment)
-        info = SubtaskInfo(
-            vertex.name,
-            vertex.uid,
-            deployment.slot,
-            vertex.parallelism,
-            vertex.max_parallelism,
-            deployment.attempt,
-            deployment.job_parameters,
-        )
-
-        def make_backend(serializer: Any) -> KeyedStateBackend:
-            assert key_groups is not None
-            return create_keyed_backend(
-                deployment.backend,
-                serializer,
-                vertex.max_parallelism,
-                key_groups,
-                self._clock,
-                scratch,
-                batch_mode=deployment.batch_mode,
-            )
-
-        def publish(descriptor: StateDescriptor, backend: KeyedStateBackend) -> None:
-            self._publish(descriptor, backend, vertex.uid)
-
-        operator = hosted.operator
-        self._hosted[vertex.id] = hosted
-        operator.setup(
-            OperatorEnvironment(
-                info,
-                self._clock,
-                self.metrics.group(vertex.name),
-                make_backend,
-                publish if deployment.queryable else None,
-                deployment.batch_mode,
-            )
-        )
-        if isinstance(operator, SourceOperator):
-            operator.on_ready = self.on_ready
-        hosted.watermark = deployment.watermarks.get(vertex.uid, MIN_WATERMARK)
-        operator.restore_watermark(hosted.watermark)
-        operator.initialize(self._restored(vertex.uid, deployment, scratch))
-        operator.open()
-
-    def _scratch_of(self, vertex: Any, deployment: Deployment) -> Path:
-        root = self._scratch
-        if deployment.backend.directories:
-            chosen = deployment.backend.directories[deployment.slot % len(deployment.backend.directories)]
-            root = Path(chosen.removeprefix("file://")) / f"{deployment.job_id}-{deployment.slot}"
-        return root / f"attempt-{deployment.attempt}" / f"vertex-{vertex.id}"
+            info = FailureInfo.of(exc, vertex.name, vertex.uid, hosting.deployment.slot)
+            raise info.error(job_id=hosting.deployment.job_id) from exc
 
     def _publish(self, descriptor: StateDescriptor, backend: KeyedStateBackend, uid: str) -> None:
         name = descriptor.get_queryable_state_name()
@@ -537,23 +328,3 @@ class SlotHost:
                 f"Two states are published under the queryable name '{name}'. Names must be unique in a job."
             )
         self.queryable[name] = (descriptor, backend, uid)
-
-    def _restored(self, uid: str, deployment: Deployment, scratch: Path) -> RestoredState | None:
-        if deployment.restore is None:
-            return None
-        share = deployment.restore.get(uid)
-        if share is None:
-            return RestoredState()
-        if deployment.same_job and deployment.restored_id is not None and share.natives:
-            assert self._writer is not None
-            self._writer.seed(uid, deployment.slot, deployment.restored_id, tuple(share.natives))
-        return load_restored_state(share, self._storage, scratch / "restore", self._local)
-
-
-def _local_copies(deployment: Deployment) -> LocalCopies | None:
-    choice = deployment.storage
-    if not choice.local_recovery:
-        return None
-    # Outside of the slot's scratch directory, so that a slot launched again on this machine finds them.
-    root = Path((choice.local_directory or f"{tempfile.gettempdir()}/tidemark-local").split(",")[0])
-    return LocalCopies(root / f"slot-{deployment.slot}", deployment.job_id)

@@ -25,7 +25,8 @@ from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
 from tidemark.slot.control import serve_requests
 from tidemark.slot.deploy import Deployment
-from tidemark.slot.host import CutRequest, SlotHost
+from tidemark.slot.host import SlotHost
+from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import write_snapshot
 from tidemark.wire import AuthenticationError, Connection, WireClosed, accept, connect, listen
 

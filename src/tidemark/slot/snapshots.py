@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.errors import CheckpointError, FailureReason, StorageError
-from tidemark.slot.host import CutRequest, SlotHost
+from tidemark.slot.host import SlotHost
+from tidemark.slot.requests import CutRequest
 
 __all__ = ["SlotEvent", "write_snapshot"]
 

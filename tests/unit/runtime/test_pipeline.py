@@ -26,7 +26,7 @@ from tidemark.runtime.plan import build_plan
 from tidemark.runtime.records import ANY_SUBTASK, Records
 from tidemark.slot.codec import codec_for
 from tidemark.slot.failure import FailureInfo, OperatorFailed
-from tidemark.slot.host import EMPTY, BatchHeader
+from tidemark.slot.requests import EMPTY, BatchHeader
 from tidemark.state.key_groups import assign_to_key_group, compute_operator_index_for_key_group
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.state.serializers.rows import RowSerializer

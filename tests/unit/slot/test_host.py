@@ -22,7 +22,8 @@ from tidemark.operators.base import MIN_WATERMARK, Batch
 from tidemark.runtime.plan import build_plan
 from tidemark.slot.codec import codec_for
 from tidemark.slot.deploy import Deployment
-from tidemark.slot.host import EMPTY, BatchHeader, SlotHost
+from tidemark.slot.host import SlotHost
+from tidemark.slot.requests import EMPTY, BatchHeader
 from tidemark.slot.vertex import dump_functions
 from tidemark.state.serializers.registry import serializer_for
 
