@@ -146,11 +146,11 @@ def _features() -> Iterator[Entry]:
 
 def _pairs() -> Iterator[Entry]:
     """What a feature costs; the machine may change its speed between two sessions, hardly between two turns."""
-    for backend in ("heap", "rocksdb"):
+    for backend, rounds in (("heap", 5), ("rocksdb", 3)):
         ttl = Case("tidemark", "pair-ttl", ROWS["tidemark"], backend=backend, options={"rounds": 7})
         yield Entry("pairs", f"time-to-live, 10 k keys, {backend}", ttl, 1)
         checkpoint = replace(
-            ttl, state="pair-checkpoint", keys=1_000_000, epoch_rows=200_000, options={"rounds": 5}
+            ttl, state="pair-checkpoint", keys=1_000_000, epoch_rows=200_000, options={"rounds": rounds}
         )
         yield Entry("pairs", f"checkpoint every second, 1 M keys, {backend}", checkpoint, 1)
 

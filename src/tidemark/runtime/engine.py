@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tidemark.runtime.pipeline import EpochDirective, TaskReport
 from tidemark.runtime.plan import JobPlan
+from tidemark.runtime.reports import EpochDirective, TaskReport
 from tidemark.slot.deploy import Deployment
 from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import SlotEvent

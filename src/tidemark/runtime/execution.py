@@ -42,9 +42,9 @@ from tidemark.errors import (
 )
 from tidemark.futures import CompletableFuture
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
-from tidemark.runtime.pipeline import EpochDirective
 from tidemark.runtime.plan import build_plan
 from tidemark.runtime.progress import Progress, add_numbers
+from tidemark.runtime.reports import EpochDirective
 from tidemark.runtime.restoration import deployments, open_savepoint
 from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.snapshots import JobSnapshots

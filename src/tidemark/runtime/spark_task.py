@@ -20,9 +20,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.runtime.engine import TaskInput
-from tidemark.runtime.pipeline import EpochDirective, Pipeline
+from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.records import Records
+from tidemark.runtime.reports import EpochDirective, TaskReport
 from tidemark.runtime.sinks.factory import make_task_sink
 from tidemark.runtime.slot_manager import SlotAddress
 from tidemark.runtime.task import run_split
@@ -137,8 +138,6 @@ def _one_task(
         pipeline.finish(closer)
         report = pipeline.report
     except Exception as exc:
-        from tidemark.runtime.pipeline import TaskReport
-
         report = pipeline.report if pipeline is not None else TaskReport(source, partition)
         report.failure = FailureInfo.of(exc)
         links.drop()

@@ -13,8 +13,8 @@ from typing import Any
 
 from tidemark.api.graph import NodeKind, OperatorKind, OperatorSpec
 from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK
-from tidemark.runtime.pipeline import TaskReport
 from tidemark.runtime.plan import JobPlan
+from tidemark.runtime.reports import TaskReport
 from tidemark.slot.vertex import Placement, Vertex
 
 __all__ = ["WatermarkTracker"]

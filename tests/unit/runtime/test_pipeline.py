@@ -21,9 +21,10 @@ from tidemark import (
 )
 from tidemark.errors import SlotLostError
 from tidemark.operators.base import MIN_WATERMARK, Batch
-from tidemark.runtime.pipeline import EpochDirective, Pipeline
+from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.plan import build_plan
 from tidemark.runtime.records import ANY_SUBTASK, Records
+from tidemark.runtime.reports import EpochDirective
 from tidemark.slot.codec import codec_for
 from tidemark.slot.failure import FailureInfo, OperatorFailed
 from tidemark.slot.requests import EMPTY, BatchHeader

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark import StreamExecutionEnvironment, Types
-from tidemark.runtime.pipeline import TaskReport
 from tidemark.runtime.plan import build_plan
 from tidemark.runtime.records import Records
+from tidemark.runtime.reports import TaskReport
 from tidemark.runtime.sinks.task import SMALL_FRAME, DataFrameTaskSink, row_tag, small_tag
 from tidemark.slot.vertex import Vertex
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemark.api.graph import SinkSpec
-from tidemark.runtime.pipeline import EpochDirective, TaskSink
+from tidemark.runtime.pipeline import TaskSink
 from tidemark.runtime.plan import JobPlan
+from tidemark.runtime.reports import EpochDirective
 from tidemark.runtime.sinks.driver import CollectSink, DriverSink, FilesSink, PrintSink
 from tidemark.runtime.sinks.files import FileTaskSink, staging_token
 from tidemark.runtime.sinks.frames import ForeachBatchSink, SparkWriterSink

@@ -19,8 +19,8 @@ import msgspec
 import xxhash
 
 from tidemark.errors import StorageError
-from tidemark.runtime.pipeline import TaskReport
 from tidemark.runtime.records import Records
+from tidemark.runtime.reports import TaskReport
 
 __all__ = ["FileTaskSink", "StagedFile", "publish_file", "remove_staged", "staging_token", "sweep_staged"]
 

@@ -6,8 +6,8 @@ import pickle
 
 import pyarrow as pa
 
-from tidemark.runtime.pipeline import TaskReport
 from tidemark.runtime.records import ANY_SUBTASK, Records
+from tidemark.runtime.reports import TaskReport
 from tidemark.runtime.sinks.frames import frame_batch, frame_schema, frame_serializer
 from tidemark.slot.vertex import Vertex
 from tidemark.types.text import text_of

@@ -1,0 +1,42 @@
+"""What the driver tells the tasks of an epoch, and what they tell it at their end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemark.slot.failure import FailureInfo
+
+__all__ = ["EpochDirective", "TaskReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDirective:
+    """What the driver tells every task of an epoch."""
+
+    attempt: int
+    epoch: int
+    watermarks: dict[int, int]
+    """Watermark each vertex has in this epoch (absent: none yet)."""
+
+
+@dataclass(slots=True)
+class TaskReport:
+    """What a task tells the driver at its end."""
+
+    source: int
+    partition: int
+    records_in: int = 0
+    records_out: dict[int, int] = field(default_factory=dict)
+    observed: dict[int, int | None] = field(default_factory=dict)
+    """Vertex with a watermark strategy -> highest timestamp seen by this task (None: no record)."""
+    timers: dict[tuple[int, int], int | None] = field(default_factory=dict)
+    """(vertex, slot) -> time of its next processing-time timer."""
+    position: Any = None
+    """Where the source's reader of this partition stands now."""
+    staged: dict[int, list[Any]] = field(default_factory=dict)
+    """File sink -> staged files."""
+    large_frames: set[int] = field(default_factory=set)
+    """Sinks that want DataFrames of whose rows some were left with Spark."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    failure: FailureInfo | None = None
