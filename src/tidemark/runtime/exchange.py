@@ -80,11 +80,11 @@ class Exchange:
         self._sides = {tag: codec_for(kind) for tag, kind in vertex.side_types.items()}
 
     def send(self, slot: int, edge_at: int, flags: int, body: Any) -> None:
-        """Send a frame to a subtask, after its answer to the one before has been read.
+        """Send a frame to a subtask, after its answer to the one before has been read and passed on.
 
         Raises:
             SlotLostError: Its process is gone.
-            OperatorFailed: The frame before made its operator fail.
+            OperatorFailed: The frame before made its operator fail, or the answer one behind it.
         """
         if slot in self._pending:
             self._collect(slot)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,12 +44,12 @@ from tidemark.checkpoint.retention import discard, discard_job, discard_unfinish
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import CheckpointError, FailureReason, StorageError
 from tidemark.futures import CompletableFuture
+from tidemark.runtime.storage import StoragePlan
+from tidemark.slot.deploy import BackendChoice
 from tidemark.slot.requests import CutRequest
 
 if TYPE_CHECKING:
     from tidemark.runtime.execution import JobExecution
-    from tidemark.runtime.storage import StoragePlan
-    from tidemark.slot.deploy import BackendChoice
 
 __all__ = ["JobSnapshots"]
 
@@ -73,7 +72,6 @@ class JobSnapshots:
     Attributes:
         coordinator: Decides; told everything that happens through `handle`.
         layout: Where the job's checkpoints lie.
-        reached: Called at every crash point; tests raise here.
     """
 
     def __init__(
@@ -94,7 +92,6 @@ class JobSnapshots:
         self._barriers: dict[int, _Barrier] = {}
         self._discarded = False
         """Whether the job's checkpoints have been deleted for good."""
-        self.reached: Callable[[str], None] = lambda _point: None
         checkpointing = job.settings.checkpointing
         self.coordinator = CheckpointCoordinator(
             CoordinatorSettings(
@@ -114,6 +111,7 @@ class JobSnapshots:
 
         Raises:
             CheckpointError: More checkpoints have failed than the job tolerates.
+            Whatever a sink, a source, an engine or a listener raises on the way; it fails the attempt.
         """
         now = self._job.clock.now
         commands: list[Command] = self.coordinator.handle(event, now())
@@ -177,7 +175,7 @@ class JobSnapshots:
             case RejectSavepoint():
                 self._fail_savepoint(command.request, command.reason, command.message)
             case Discard():
-                self.reached("retention")
+                self._job.reached("retention")
                 storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
                 discard(storage, self.layout, command)
             case DiscardJob():
@@ -219,7 +217,7 @@ class JobSnapshots:
             if isinstance(outcome, BaseException):
                 reason = getattr(outcome, "reason", FailureReason.DECLINED)
                 return SlotDeclined(command.checkpoint_id, slot, reason, str(outcome))
-        self.reached("barrier")
+        self._job.reached("barrier")
         return None
 
     def _write_metadata(self, command: WriteMetadata) -> Event:
@@ -248,7 +246,7 @@ class JobSnapshots:
         )
         location = self._location(command.checkpoint_id, command.savepoint)
         storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
-        self.reached("before-metadata")
+        self._job.reached("before-metadata")
         try:
             write_metadata(storage, location.directory, metadata)
         except StorageError as exc:
@@ -258,12 +256,12 @@ class JobSnapshots:
     def _complete(self, command: NotifyComplete) -> None:
         self._barriers.pop(command.checkpoint_id, None)
         try:
-            self.reached("after-metadata")
+            self._job.reached("after-metadata")
             for sink in self._job.sinks.values():
                 sink.commit(command.checkpoint_id)
-                self.reached("commit")
+                self._job.reached("commit")
             self._job.engine.notify_complete(command.checkpoint_id)
-            self.reached("notify")
+            self._job.reached("notify")
             for source in self._job.sources.values():
                 source.notify_checkpoint_complete(command.checkpoint_id)
         finally:

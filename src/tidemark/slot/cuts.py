@@ -1,4 +1,4 @@
-"""Snapshots of one slot between their barrier and the moment they are written."""
+"""Snapshots of one slot from their barrier until they are written."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from tidemark.slot.hosting import Hosted
 from tidemark.slot.requests import CutRequest
 from tidemark.state.snapshot import OperatorCut
 
-__all__ = ["PendingCuts", "write_cuts"]
+__all__ = ["Cut", "PendingCuts", "write_cuts"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class Cut:
+    """One operator's part of a snapshot."""
+
     hosted: Hosted
     cut: OperatorCut
     sync_ms: int
@@ -28,15 +30,15 @@ class PendingCuts:
 
     def __init__(self) -> None:
         """Nothing is pending."""
-        self._cuts: dict[int, list[_Cut]] = {}
+        self._cuts: dict[int, list[Cut]] = {}
 
     def make(self, request: CutRequest, operators: Iterable[Hosted]) -> None:
-        """Cut every operator; if one fails nothing is pending.
+        """Cut every operator; if one fails nothing of this checkpoint is pending.
 
         Raises:
             CheckpointError: `DECLINED`: a user function failed in `snapshot_state`.
         """
-        cuts: list[_Cut] = []
+        cuts: list[Cut] = []
         for hosted in operators:
             at = time.perf_counter()
             try:
@@ -53,10 +55,10 @@ class PendingCuts:
                     reason=FailureReason.DECLINED,
                     checkpoint_id=request.checkpoint_id,
                 ) from exc
-            cuts.append(_Cut(hosted, cut, round((time.perf_counter() - at) * 1000)))
+            cuts.append(Cut(hosted, cut, round((time.perf_counter() - at) * 1000)))
         self._cuts[request.checkpoint_id] = cuts
 
-    def take(self, checkpoint_id: int) -> list[_Cut]:
+    def take(self, checkpoint_id: int) -> list[Cut]:
         """The cuts of a checkpoint, which are the caller's now.
 
         Raises:
@@ -83,7 +85,7 @@ class PendingCuts:
 
 
 def write_cuts(
-    cuts: list[_Cut], request: CutRequest, slot: int, writer: SnapshotWriter
+    cuts: list[Cut], request: CutRequest, slot: int, writer: SnapshotWriter
 ) -> dict[str, SubtaskState]:
     """Write them one after the other and release them all, also if that fails; uid -> where the state lies.
 
@@ -111,6 +113,6 @@ def write_cuts(
     return states
 
 
-def _release(cuts: Iterable[_Cut]) -> None:
+def _release(cuts: Iterable[Cut]) -> None:
     for pending in cuts:
         pending.cut.release()

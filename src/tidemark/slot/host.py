@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata.model import SubtaskState
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
@@ -65,9 +66,10 @@ class SlotHost:
         self._epoch = -1
         self._failed: FailureInfo | None = None
         self._hosting: Hosting | None = None
-        """The attempt, None before the first and behind the last one."""
+        """What is deployed, None while nothing is."""
+        self._local: LocalCopies | None = None
+        """Copies of checkpoints on this machine; they outlive the attempt."""
         self._cuts = PendingCuts()
-        self._end_local: Callable[[], None] = lambda: None
         self.queryable: dict[str, tuple[StateDescriptor, KeyedStateBackend, str]] = {}
         self.on_ready: Callable[[], None] = lambda: None
         """Called, from any thread, when a source function has something new."""
@@ -83,8 +85,7 @@ class SlotHost:
         with self._lock:
             self.reset()
             hosting = self._hosting = Hosting(deployment, self._means)
-            if hosting.local is not None:
-                self._end_local = hosting.local.close
+            self._local = hosting.local
             try:
                 for vertex in load_functions(deployment.vertices):
                     if deployment.slot < vertex.parallelism:
@@ -131,7 +132,8 @@ class SlotHost:
     def close(self) -> None:
         """The job is over: close every operator and delete local copies of its checkpoints."""
         self.reset()
-        self._end_local()
+        if self._local is not None:
+            self._local.close()
 
     def handle(self, raw_header: Any, body: Any) -> tuple[Any, Any]:
         """Process one data frame and return the answering frame; failures are answers too."""
@@ -156,7 +158,8 @@ class SlotHost:
         """
         started = time.perf_counter()
         with self._lock:
-            self._cuts.make(request, self._hosted.values())
+            if self._hosting is not None:
+                self._cuts.make(request, self._hosted.values())
         return round((time.perf_counter() - started) * 1000)
 
     def write(self, request: CutRequest) -> dict[str, SubtaskState]:
@@ -169,7 +172,8 @@ class SlotHost:
         """
         with self._lock:
             cuts, hosting = self._cuts.take(request.checkpoint_id), self._hosting
-        assert hosting is not None, "Cuts of an attempt go with it."
+        # Nothing can be cut while nothing is deployed, and `reset` gives up what was.
+        assert hosting is not None
         return write_cuts(cuts, request, hosting.deployment.slot, hosting.writer)
 
     def notify_complete(self, checkpoint_id: int) -> None:
@@ -179,8 +183,8 @@ class SlotHost:
             Whatever a user's `notify_checkpoint_complete` raises; it fails the attempt.
         """
         with self._lock:
-            if self._hosting is not None and self._hosting.local is not None:
-                self._hosting.local.completed(checkpoint_id)
+            if self._local is not None:
+                self._local.completed(checkpoint_id)
             for hosted in self._hosted.values():
                 hosted.operator.notify_checkpoint_complete(checkpoint_id)
 
@@ -188,8 +192,8 @@ class SlotHost:
         """The checkpoint was given up."""
         with self._lock:
             self._cuts.drop(checkpoint_id)
-            if self._hosting is not None and self._hosting.local is not None:
-                self._hosting.local.aborted(checkpoint_id)
+            if self._local is not None:
+                self._local.aborted(checkpoint_id)
             for hosted in self._hosted.values():
                 hosted.operator.notify_checkpoint_aborted(checkpoint_id)
 

@@ -64,7 +64,7 @@ class SlotMeans:
 
 
 class Hosting:
-    """The operators of one deployment.
+    """Builds and opens the operators of one deployment, and has what all of them share.
 
     Attributes:
         deployment: What is deployed.

@@ -252,7 +252,7 @@ class _Script:
                 return _ScriptedSource(vertex, self._tape, lambda: execution.watermarks.travelling())
             return usual.make_source(vertex)
 
-        execution.snapshots.reached = self._reached
+        execution.reached = self._reached
         return JobParts(make_source, usual.make_sink)
 
     def _reached(self, point: str) -> None:

@@ -16,14 +16,16 @@ from tidemark import (
     Types,
     ValueStateDescriptor,
 )
+from tidemark.checkpoint.layout import savepoint_location
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.clock import ManualClock
+from tidemark.errors import CheckpointError
 from tidemark.operators.base import MIN_WATERMARK, Batch
 from tidemark.runtime.plan import build_plan
 from tidemark.slot.codec import codec_for
 from tidemark.slot.deploy import Deployment
 from tidemark.slot.host import SlotHost
-from tidemark.slot.requests import EMPTY, BatchHeader
+from tidemark.slot.requests import EMPTY, BatchHeader, CutRequest
 from tidemark.slot.vertex import dump_functions
 from tidemark.state.serializers.registry import serializer_for
 
@@ -154,3 +156,14 @@ def test_a_reset_slot_serves_nobody(host):
     host.reset()
 
     assert "Attempt 3 sent records to a slot of attempt None" in refusal(frame(host))
+
+
+def test_a_snapshot_of_an_attempt_that_is_over_is_declined(host):
+    request = CutRequest(1, 0, savepoint_location("/savepoint"))
+    host.cut(request)
+    host.reset()
+    with pytest.raises(CheckpointError, match="not known to this slot any more"):
+        host.write(request)
+    host.cut(request)
+    with pytest.raises(CheckpointError, match="not known to this slot any more"):
+        host.write(request)
