@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from jobs import RunningJob, attach, collect, endless_rows, environment
-from measure import EpochLog, percentile
+from measure import EpochLog
 
 from suite import nexmark
+from suite.latency import Ticker, figures_of, noted_ages
 from suite.work import Rows
 from suite.worker import Case
 from tidemark import KeyedProcessFunction, RestartStrategies, Types, ValueStateDescriptor, field
 from tidemark.datastream import SinkFunction
-
-TICKER = Path(__file__).with_name("ticker.py")
 
 
 class CountAndPass(KeyedProcessFunction):
@@ -55,15 +52,8 @@ class NoteLatency(SinkFunction):
 
 def latency(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, Any]:
     """Age of events when they reach the sink, at a rate far below what the job could do."""
-    rate, seconds = case.options.get("rate", 1000), case.options.get("seconds", 20)
-    with subprocess.Popen(
-        [sys.executable, str(TICKER), str(rate), str(seconds), str(case.keys)],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as ticker:
-        assert ticker.stdout is not None
-        port = int(ticker.stdout.readline())
-        lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port).load()
+    with Ticker(case) as ticker:
+        lines = spark.readStream.format("socket").options(host="127.0.0.1", port=ticker.port).load()
         parts = lines.selectExpr(
             "CAST(split(value, ',')[0] AS LONG) AS k", "CAST(split(value, ',')[1] AS LONG) AS t"
         )
@@ -71,19 +61,10 @@ def latency(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, An
         stream = env.from_spark_stream(parts).key_by(field("k"), Types.LONG())
         stream.process(CountAndPass(), output_type=Types.LONG()).add_sink(NoteLatency(folder))
         job = RunningJob(log, env, "latency")
-        sent = int(ticker.stdout.readline())
+        sent = ticker.sent()
         job.wait("the last event", lambda: job.records >= sent)
         job.stop(folder / "savepoints")
-        ticker.kill()
-    ages = [[float(line) for line in path.open()] for path in folder.glob("latency-*")]
-    # The first half of each subtask's events met a JVM that was still warming up.
-    settled = [age for subtask in ages for age in subtask[len(subtask) // 2 :]]
-    return {
-        "p50_ms": percentile(settled, 0.5),
-        "p99_ms": percentile(settled, 0.99),
-        "correct": sum(map(len, ages)) == sent,
-        "startup_s": log.attempts_of(job.id)[0].seconds,
-    }
+    return {**figures_of(noted_ages(folder), sent), "startup_s": log.attempts_of(job.id)[0].seconds}
 
 
 def recovery(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, Any]:

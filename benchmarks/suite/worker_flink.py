@@ -5,7 +5,8 @@ before the key selector; types declared everywhere, so that nothing is pickled. 
 100,000 elements or one second, state caches of up to 100,000 keys per kind of state (`python.fn-execution.bundle.*`,
 `python.state.cache-size`, `python.map-state.*`); the group `tuning` shows what other values give. Thread mode has
 no bundles and no cache. Steady state: time of the job less that of the same job over few rows, which also warms up
-the JVM.
+the JVM. Latency: bundles of at most 10 ms, network buffers of at most 5 ms (100 ms by default); the socket source is
+that of Flink's Java API, which the Python API lacks.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ import os
 import shutil
 import sys
 import tempfile
+import time
+import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pyflink.common import Configuration, Time, Types, WatermarkStrategy
 from pyflink.common.watermark_strategy import TimestampAssigner
-from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.datastream import DataStream, StreamExecutionEnvironment
 from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 from pyflink.datastream.functions import (
     AggregateFunction,
+    FlatMapFunction,
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
     ProcessWindowFunction,
@@ -36,10 +41,12 @@ from pyflink.datastream.state import (
 )
 from pyflink.datastream.window import TumblingEventTimeWindows
 
+from suite.latency import Ticker, figures_of, noted_ages
 from suite.work import LIST_LENGTH, MAP_KEYS, ROWS_PER_MS, RULES, WINDOW_MS, Rows, is_correct
 from suite.worker import Case, answer, timed
 
 FEW = 1_000
+LATENCY_OPTIONS = {"python.fn-execution.bundle.time": 10, "execution.buffer-timeout.interval": "5 ms"}
 MINIMUM_S = 2.0
 """Differences of two jobs' times below this say nothing."""
 
@@ -172,6 +179,36 @@ class WithKey(ProcessWindowFunction):
         """No state per window."""
 
 
+class CountAndPass(KeyedProcessFunction):
+    """Counts a key's events and passes on when each was created."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[int]:
+        self.count.update((self.count.value() or 0) + 1)
+        yield value[1]
+
+
+class NoteLatency(FlatMapFunction):
+    """Writes the age of every event, in milliseconds, to a file per subtask."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def open(self, runtime_context: Any) -> None:
+        # In thread mode a function cannot ask for its subtask's index.
+        name = f"latency-{uuid.uuid4().hex}"
+        self.file = open(os.path.join(self.folder, name), "a", buffering=1 << 16)  # noqa: SIM115
+
+    def flat_map(self, value: int) -> Iterator[int]:
+        self.file.write(f"{time.time() * 1000 - value / 1000:.3f}\n")
+        yield from ()
+
+    def close(self) -> None:
+        self.file.close()
+
+
 def environment(case: Case, folder: Path) -> Any:
     configuration = Configuration()
     settings = {
@@ -223,9 +260,29 @@ def run(case: Case, rows: Rows, folder: Path) -> list[Any]:
         return list(found)
 
 
+def latency(case: Case, folder: Path) -> dict[str, Any]:
+    """Age of events when they reach the last function; they come from the same ticker as tidemark's."""
+    env = environment(replace(case, options=LATENCY_OPTIONS), folder)
+    with Ticker(case) as ticker:
+        lines = DataStream(env._j_stream_execution_environment.socketTextStream("127.0.0.1", ticker.port))
+        events = lines.map(lambda line: tuple(map(int, line.split(","))), output_type=pair())
+        counted = events.key_by(lambda event: event[0], key_type=Types.LONG()).process(
+            CountAndPass(), output_type=Types.LONG()
+        )
+        counted.flat_map(NoteLatency(folder), output_type=Types.LONG()).print()
+        job = env.execute_async("latency")
+        sent = ticker.sent()
+        # The end of the stream ends the job, once it has read everything.
+        ticker.stop()
+        job.get_job_execution_result().result()
+    return figures_of(noted_ages(folder), sent)
+
+
 def measure(case: Case) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="bench-flink-"))
     try:
+        if case.state == "latency":
+            return latency(case, folder)
         few = Rows(FEW, case.keys, case.kind, built_for=case.records)
         rows = Rows(case.records, case.keys, case.kind)
         cold, _ = timed(lambda: run(case, few, folder))

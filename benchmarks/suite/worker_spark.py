@@ -8,19 +8,17 @@ Input is one warm-up micro-batch of other keys, then the measured one; start-up 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from suite.latency import Ticker, figures_of
 from suite.work import LIST_LENGTH, MAP_KEYS, Rows, is_correct
 from suite.worker import Case, answer
 
 WARM = 20_000
 TTL_MS = 3_600_000
-TICKER = Path(__file__).with_name("ticker.py")
 
 
 def session(slots: int) -> Any:
@@ -144,16 +142,9 @@ def latency(case: Case, folder: Path) -> dict[str, Any]:
                 yield pd.DataFrame({"t": part["t"]})
             self.count.update((count,))
 
-    rate, seconds = case.options.get("rate", 1000), case.options.get("seconds", 20)
     spark = session(case.slots)
-    with subprocess.Popen(
-        [sys.executable, str(TICKER), str(rate), str(seconds), str(case.keys)],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as ticker:
-        assert ticker.stdout is not None
-        port = int(ticker.stdout.readline())
-        lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port).load()
+    with Ticker(case) as ticker:
+        lines = spark.readStream.format("socket").options(host="127.0.0.1", port=ticker.port).load()
         parts = lines.selectExpr(
             "CAST(split(value, ',')[0] AS LONG) AS k", "CAST(split(value, ',')[1] AS LONG) AS t"
         )
@@ -171,19 +162,13 @@ def latency(case: Case, folder: Path) -> dict[str, Any]:
             .option("checkpointLocation", str(folder / "query"))
             .start()
         )
-        sent = int(ticker.stdout.readline())
+        sent = ticker.sent()
         deadline = time.monotonic() + 300
         while len(ages) < sent and time.monotonic() < deadline:
             time.sleep(0.1)
         query.stop()
-        ticker.kill()
-    settled = sorted(ages[len(ages) // 2 :])
     spark.stop()
-    return {
-        "p50_ms": settled[len(settled) // 2],
-        "p99_ms": settled[int(len(settled) * 0.99)],
-        "correct": len(ages) == sent,
-    }
+    return figures_of([ages], sent)
 
 
 def measure(case: Case) -> dict[str, Any]:
