@@ -49,12 +49,6 @@ UNITS = {
     "savepoint_bytes": "bytes of a savepoint",
     "checkpoint_bytes": "bytes of a checkpoint",
     "epoch_ms": "ms per epoch",
-    "ratio": "of the speed without it, median of the rounds",
-    "ratio_low": "of the speed without it, lowest round",
-    "ratio_high": "of the speed without it, highest round",
-    "fewest_checkpoints": "checkpoints completed while a round was measured, fewest",
-    "rate_without": "records/s without it, median of the rounds",
-    "rate_with": "records/s with it, median of the rounds",
 }
 
 
@@ -209,7 +203,13 @@ def _budget(rows: list[dict[str, Any]]) -> list[str]:
 
 def _group_lines(group: str, rows: list[dict[str, Any]]) -> list[str]:
     lines = [f"## {TITLES[group]}", ""]
-    if any("rate" in row["figures"] for row in rows):
+    if group == "pairs":
+        lines += [
+            "| case | speed with it | lowest and highest round | records/s without | with | rounds | n |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        lines += [_pair_line(row) for row in rows]
+    elif any("rate" in row["figures"] for row in rows):
         lines += [
             "| case | system | rows | records/s | spread | tidemark is | start-up s | n |",
             "|---|---|---|---|---|---|---|---|",
@@ -240,6 +240,19 @@ def _rate_line(row: dict[str, Any]) -> str:
     return (
         f"{head}| {rate['median']:,.0f}{note} | {rate['low']:,.0f}-{rate['high']:,.0f} | {times} "
         f"| {startup:.1f} | {row['repetitions']} |"
+    )
+
+
+def _pair_line(row: dict[str, Any]) -> str:
+    figures = {name: figure["median"] for name, figure in row["figures"].items()}
+    if "ratio" not in figures:
+        return f"| {row['label']} | {'; '.join(row['problems'])} | | | | | 0 |"
+    checkpoints = figures.get("fewest_checkpoints")
+    note = "" if checkpoints is None else f" (at least {checkpoints:.0f} checkpoints each)"
+    return (
+        f"| {row['label']}{note} | {figures['ratio']:.2f} x "
+        f"| {figures['ratio_low']:.2f}-{figures['ratio_high']:.2f} | {figures['rate_without']:,.0f} "
+        f"| {figures['rate_with']:,.0f} | {row['case']['options']['rounds']} | {row['repetitions']} |"
     )
 
 
