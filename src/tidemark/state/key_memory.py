@@ -47,19 +47,22 @@ class KeyMemory:
 
     def __init__(self) -> None:
         """Know nothing."""
-        # One attribute, so that two writers at a time never see the mark of one with the keys of the other.
+        # One attribute, read once by every method: two writers at a time never see the mark of one with the keys
+        # of the other.
         self._kept: tuple[KeyMark, KeyColumns | None] | None = None
 
     def recall(self, mark: KeyMark) -> KeyColumns | None:
         """Columns of the first keys of a snapshot with that mark, perhaps of all; None if nothing is known."""
-        if self._kept is None:
+        kept = self._kept
+        if kept is None:
             return None
-        kept, columns = self._kept
-        return columns if kept.removals == mark.removals and kept.entries <= mark.entries else None
+        known, columns = kept
+        return columns if known.removals == mark.removals and known.entries <= mark.entries else None
 
     def keep(self, mark: KeyMark, columns: KeyColumns) -> None:
         """Remember the keys of a snapshot, if they seem to last."""
-        lasting = self._kept is not None and self._kept[0].removals == mark.removals
+        kept = self._kept
+        lasting = kept is not None and kept[0].removals == mark.removals
         self._kept = (mark, columns if lasting else None)
 
     def forget(self) -> None:
