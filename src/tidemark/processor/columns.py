@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import ConfigError
-from tidemark.operators.routing import hash_keys, layout_of
 from tidemark.state.key_groups import key_groups_of
+from tidemark.state.key_hashing import hash_keys, layout_of
 from tidemark.state.serializers.base import TypeSerializer
 
 __all__ = [

@@ -13,7 +13,6 @@ groups.
 
 from __future__ import annotations
 
-import struct
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.state.descriptors import StateKind
-from tidemark.state.key_groups import key_groups_of, stable_hash_array, stable_hash_words
+from tidemark.state.key_groups import key_groups_of
+from tidemark.state.key_hashing import hash_keys, hash_tokens, layout_of
 from tidemark.state.key_memory import KeyColumns
 from tidemark.state.namespace import Namespace
 from tidemark.state.serializers.base import TypeSerializer
@@ -38,7 +38,6 @@ __all__ = [
     "StateSerializers",
     "keys_to_tokens",
     "read_rows",
-    "token_key_groups",
     "tokens_to_keys",
 ]
 
@@ -47,7 +46,6 @@ _PIECE_ROWS = 1 << 11
 """Rows whose keys and values (two cache lines each) take a quarter of a common second-level cache of 1 MiB."""
 _MAX_WHOLE_BYTES = 1 << 30
 """Columns of a state that may be in memory besides the state; one Arrow array of text holds at most twice that."""
-_PROBES = (258, -2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,39 +110,6 @@ def tokens_to_keys(tokens: Sequence[Any], serializer: TypeSerializer[Any]) -> Se
     return [from_bytes(token) for token in tokens]
 
 
-def token_key_groups(
-    tokens: Sequence[Any], keys: pa.Array, serializer: TypeSerializer[Any], max_parallelism: int
-) -> np.ndarray[Any, Any]:
-    """Key group (uint16) of every token; agrees with `assign_to_key_group` of the key's bytes.
-
-    `keys` is the Arrow form of the same keys. Where it holds their very bytes no object is looked at.
-    """
-    return key_groups_of(_hash(tokens, keys, serializer), max_parallelism)
-
-
-def _hash(tokens: Sequence[Any], keys: pa.Array, serializer: TypeSerializer[Any]) -> np.ndarray[Any, Any]:
-    if not serializer.identity_key:
-        return stable_hash_array(pa.array(tokens, pa.binary()))
-    if _is_plain_int64(serializer):
-        return stable_hash_words(keys.to_numpy().astype(">i8").view("<u8").astype(np.uint64), 8)
-    # How None is written only the serializer knows.
-    if _is_plain_utf8(serializer) and not keys.null_count:
-        return stable_hash_array(keys)
-    key_bytes = serializer.key_bytes
-    return stable_hash_array(pa.array([key_bytes(token) for token in tokens], pa.binary()))
-
-
-def _is_plain_int64(serializer: TypeSerializer[Any]) -> bool:
-    """Whether keys are encoded as eight big-endian bytes, tried out on two values."""
-    if serializer.fixed_width != 8 or serializer.arrow_type() != pa.int64():
-        return False
-    return all(serializer.key_bytes(probe) == struct.pack(">q", probe) for probe in _PROBES)
-
-
-def _is_plain_utf8(serializer: TypeSerializer[Any]) -> bool:
-    return serializer.arrow_type() == pa.string() and serializer.key_bytes("é") == "é".encode()
-
-
 class RowEncoder:
     """Turns the rows of one state into its canonical batches: sorted by key group, and of bounded size.
 
@@ -160,6 +125,7 @@ class RowEncoder:
         self._meta = meta
         self._schema = schema
         self._serializers = serializers
+        self._layout = layout_of(serializers.key)
         self._max_parallelism = max_parallelism
 
     def batches(self, source: RowSource) -> Iterator[pa.RecordBatch]:
@@ -230,7 +196,13 @@ class RowEncoder:
         return serializer.to_arrow(tokens_to_keys(tokens, serializer))
 
     def _groups(self, tokens: Sequence[Hashable], keys: pa.Array) -> np.ndarray[Any, Any]:
-        return token_key_groups(tokens, keys, self._serializers.key, self._max_parallelism)
+        """Key group (uint16) of every key; where keys are their own tokens, their column is enough."""
+        serializer = self._serializers.key
+        if serializer.identity_key:
+            hashes = hash_keys(keys, serializer, self._layout)
+        else:
+            hashes = hash_tokens(tokens, serializer, self._layout)
+        return key_groups_of(hashes, self._max_parallelism)
 
     def _key_columns(self, groups: list[Any], keys: list[Any]) -> KeyColumns:
         column = pa.chunked_array(keys, self._schema.field(1).type).combine_chunks()

@@ -14,7 +14,6 @@ from tidemark.state.canonical import (
     Rows,
     StateSerializers,
     read_rows,
-    token_key_groups,
 )
 from tidemark.state.descriptors import StateKind
 from tidemark.state.key_groups import assign_to_key_group
@@ -46,9 +45,13 @@ def test_key_groups_of_tokens_are_those_of_the_key_bytes(key_type: Any, keys: li
     serializer = serializer_for(key_type)
     tokens = canonical.keys_to_tokens(keys, serializer)
 
-    groups = token_key_groups(tokens, serializer.to_arrow(keys), serializer, 128)
+    meta = StateMeta("s", StateKind.VALUE, b"", b"")
+    serializers = StateSerializers(serializer, serializer_for(Types.LONG()))
+    encoder = RowEncoder(meta, state_schema(meta, serializer, serializers.value), serializers, 128)
+    whole = encoder.whole(Rows(tokens, [0] * len(tokens)).pieces)
 
-    assert groups.tolist() == [assign_to_key_group(serializer.key_bytes(key), 128) for key in keys]
+    assert whole is not None
+    assert whole[0].groups.tolist() == [assign_to_key_group(serializer.key_bytes(key), 128) for key in keys]
 
 
 def batches_of(count: int, **meta: Any) -> tuple[StateMeta, StateSerializers, list[Any]]:
