@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidemark.backends.table import ABSENT, Address
+from tidemark.backends.table import ABSENT, Address, ListTable, MapTable, Table, ValueTable
 from tidemark.errors import ConfigError, IllegalStateError
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import (
@@ -67,13 +67,16 @@ class Handle(State):
 
     __slots__ = ("_context", "_name", "_namespace", "_normalize", "_table")
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: Any) -> None:
+    _table: Any
+    """Every kind narrows this to the table it needs."""
+
+    def __init__(self, spec: StateSpec, context: KeyContext, table: Table) -> None:
         """Bind a handle.
 
         Args:
             spec: The registered state.
             context: Supplies the current key and time.
-            table: A `ValueTable`, `ListTable` or `MapTable`, as the kind needs.
+            table: Keeps the units of the state.
         """
         self._context = context
         self._table = table
@@ -105,7 +108,9 @@ class TableValueState(Handle, ValueState[Any]):
 
     __slots__ = ("_default",)
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: Any) -> None:
+    _table: ValueTable
+
+    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         self._default = copier(getattr(spec.descriptor, "default_value", None), spec.value.immutable)
@@ -128,6 +133,8 @@ class _FoldedState(Handle):
     """Shared by the three kinds that keep one combined value: how a value is added, read and merged."""
 
     __slots__ = ()
+
+    _table: ValueTable
 
     def _first(self, value: Any) -> Any:
         """The accumulator after the first value."""
@@ -206,7 +213,7 @@ class TableReducingState(_MergingFoldedState, ReducingState[Any]):
 
     __slots__ = ("_reduce",)
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: Any) -> None:
+    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         self._reduce = spec.descriptor.reduce_function  # type: ignore[attr-defined]
@@ -226,7 +233,7 @@ class TableAggregatingState(_MergingFoldedState, AggregatingState[Any, Any]):
 
     __slots__ = ("_function",)
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: Any) -> None:
+    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         self._function = spec.descriptor.agg_function  # type: ignore[attr-defined]
@@ -249,7 +256,7 @@ class TableFoldingState(_FoldedState, FoldingState[Any, Any]):
 
     __slots__ = ("_fold", "_initial")
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: Any) -> None:
+    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         self._initial = copier(spec.descriptor.initial_value, spec.value.immutable)  # type: ignore[attr-defined]
@@ -266,6 +273,8 @@ class TableListState(Handle, ListState[Any]):
     """List state."""
 
     __slots__ = ()
+
+    _table: ListTable
 
     def _one(self, value: Any) -> Any:
         if value is None:
@@ -344,7 +353,9 @@ class TableMapState(Handle, MapState[Any, Any]):
 
     __slots__ = ("_changes", "_key_of", "_token_of")
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: Any) -> None:
+    _table: MapTable
+
+    def __init__(self, spec: StateSpec, context: KeyContext, table: MapTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         self._token_of, self._key_of = map_key_codec(spec)
@@ -396,7 +407,7 @@ class TableMapState(Handle, MapState[Any, Any]):
 
     def is_empty(self) -> bool:
         """Whether there is no entry."""
-        return bool(self._table.is_empty(self._at()))
+        return self._table.is_empty(self._at())
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         """All entries."""

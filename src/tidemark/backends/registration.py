@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemark.backends import handles, ttl
+from tidemark.backends.table import Table
 from tidemark.errors import ConfigError, StateMigrationException, UnknownStateError
 from tidemark.state.backend import KeyContext
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor, StateKind
+from tidemark.state.expiry import Expiry
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.primitives import State
 from tidemark.state.serializers.base import TypeSerializer
@@ -64,6 +66,11 @@ class StateSpec:
     def ttl(self) -> StateTtlConfig | None:
         """Time-to-live settings, if it is on."""
         return self.descriptor.ttl_config
+
+    @property
+    def expiry(self) -> Expiry | None:
+        """When its units expire, if they do."""
+        return None if self.ttl is None else Expiry.of(self.ttl)
 
     @property
     def serializers(self) -> StateSerializers:
@@ -326,7 +333,7 @@ _EXPIRING: dict[StateKind, Any] = {
 
 
 def create_handle(
-    spec: StateSpec, context: KeyContext, table: Any, on_access: Callable[[], None] | None = None
+    spec: StateSpec, context: KeyContext, table: Table, on_access: Callable[[], None] | None = None
 ) -> State:
     """Make the handle of a registered state.
 

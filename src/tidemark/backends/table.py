@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any, Final, Protocol
 
-__all__ = ["ABSENT", "Address", "ListTable", "MapTable", "ValueTable"]
+__all__ = ["ABSENT", "Address", "ListTable", "MapTable", "Table", "ValueTable"]
 
 Address = Hashable
 
@@ -33,49 +33,52 @@ ABSENT: Final = _Absent()
 class ValueTable(Protocol):
     """Table of value, reducing, aggregating and folding state: one unit per address."""
 
-    def get(self, at: Address) -> Any:
+    def get(self, at: Address, /) -> Any:
         """The unit, or `ABSENT`."""
 
-    def put(self, at: Address, unit: Any) -> None:
+    def put(self, at: Address, unit: Any, /) -> None:
         """Store a unit."""
 
-    def remove(self, at: Address) -> None:
+    def remove(self, at: Address, /) -> None:
         """Drop the unit, if there is one."""
 
 
 class ListTable(Protocol):
     """Table of list state: a list of units per address."""
 
-    def get(self, at: Address) -> list[Any]:
+    def get(self, at: Address, /) -> list[Any]:
         """The units in order, as a list the caller may keep but must not change; empty if there is none."""
 
-    def append(self, at: Address, units: list[Any]) -> None:
+    def append(self, at: Address, units: list[Any], /) -> None:
         """Add units (at least one) at the end, without reading what is there."""
 
-    def replace(self, at: Address, units: list[Any]) -> None:
+    def replace(self, at: Address, units: list[Any], /) -> None:
         """Store exactly these units; an empty list removes the address."""
 
-    def remove(self, at: Address) -> None:
+    def remove(self, at: Address, /) -> None:
         """Drop the list, if there is one."""
 
 
 class MapTable(Protocol):
     """Table of map state: a dictionary from map-key token to unit per address."""
 
-    def get(self, at: Address, map_key: Hashable) -> Any:
+    def get(self, at: Address, map_key: Hashable, /) -> Any:
         """The unit, or `ABSENT`."""
 
-    def put(self, at: Address, map_key: Hashable, unit: Any) -> None:
+    def put(self, at: Address, map_key: Hashable, unit: Any, /) -> None:
         """Store one entry."""
 
-    def remove(self, at: Address, map_key: Hashable) -> None:
+    def remove(self, at: Address, map_key: Hashable, /) -> None:
         """Drop one entry, if it is there."""
 
-    def items(self, at: Address) -> Iterable[tuple[Hashable, Any]]:
+    def items(self, at: Address, /) -> Iterable[tuple[Hashable, Any]]:
         """All entries of the address; changing the map while iterating raises `RuntimeError`."""
 
-    def is_empty(self, at: Address) -> bool:
+    def is_empty(self, at: Address, /) -> bool:
         """Whether the address has no entry."""
 
-    def clear(self, at: Address) -> None:
+    def clear(self, at: Address, /) -> None:
         """Drop all entries of the address."""
+
+
+Table = ValueTable | ListTable | MapTable

@@ -1,8 +1,11 @@
-"""State handles with time-to-live: the rules of spec 9.2 and 9.3 over the same tables.
+"""State handles with time-to-live: what reads and writes do with stamps, over the same tables.
 
 Every stored unit is a pair `(value, last_access_ms)`. What a unit is depends on the kind: the whole value,
-one list element, one map entry. Time is `context.now`, which the backend reads once per batch; nothing
-here looks at a clock.
+one list element, one map entry. When it is expired is the rule of `tidemark.state.expiry`. Time is `context.now`,
+which the backend reads once per batch; nothing here looks at a clock.
+
+Plain value state that reading does not renew has shortcuts in `heap/handles.py` and `rocksdb/expiring_rows.py`,
+which behave exactly like `TtlValueState`.
 
 A store that cleans up in small steps passes `on_access`. It runs behind each access, never in front of
 it, so that a read may still return the expired value it asked for where the visibility allows it.
@@ -25,8 +28,8 @@ from tidemark.backends.handles import (
     _MergingFoldedState,
     pairs_of,
 )
-from tidemark.backends.table import ABSENT, Address
-from tidemark.state.ttl import StateTtlConfig
+from tidemark.backends.table import ABSENT, Address, Table
+from tidemark.state.expiry import Expiry
 
 if TYPE_CHECKING:
     from tidemark.backends.registration import StateSpec
@@ -39,7 +42,6 @@ __all__ = [
     "TtlListState",
     "TtlMapState",
     "TtlReducingState",
-    "TtlRule",
     "TtlValueState",
 ]
 
@@ -51,41 +53,21 @@ def _nothing() -> None:
     """Stand-in for a store without incremental clean-up."""
 
 
-class TtlRule:
-    """The part of a `StateTtlConfig` that reads and writes obey.
-
-    Attributes:
-        ttl: Length in ms; a unit is expired iff `last_access + ttl <= now`.
-        renew_on_read: Whether a read of a live unit moves its stamp.
-        return_expired: Whether a read returns (and thereby deletes) an expired unit.
-    """
-
-    __slots__ = ("renew_on_read", "return_expired", "ttl")
-
-    def __init__(self, config: StateTtlConfig) -> None:
-        """Read the settings once."""
-        self.ttl = config.ttl_ms
-        self.renew_on_read = config.get_update_type() is StateTtlConfig.UpdateType.OnReadAndWrite
-        self.return_expired = (
-            config.get_state_visibility() is StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp
-        )
-
-
 class _TtlHandle(Handle):
     """What the handles with time-to-live share. Slots are declared by the leaves: layouts must not clash."""
 
     __slots__ = ()
 
     _on_access: OnAccess
-    _rule: TtlRule
+    _expiry: Expiry
 
     def __init__(
-        self, spec: StateSpec, context: KeyContext, table: Any, on_access: OnAccess | None = None
+        self, spec: StateSpec, context: KeyContext, table: Table, on_access: OnAccess | None = None
     ) -> None:
         """See `Handle`; `on_access` runs after each operation."""
         super().__init__(spec, context, table)
-        assert spec.ttl is not None
-        self._rule = TtlRule(spec.ttl)  # type: ignore[misc]  # a slot of every leaf
+        assert spec.expiry is not None
+        self._expiry = spec.expiry  # type: ignore[misc]  # a slot of every leaf
         self._on_access = on_access or _nothing
 
     def _read(self, at: Address) -> Any:
@@ -94,11 +76,11 @@ class _TtlHandle(Handle):
         if unit is ABSENT:
             return ABSENT
         value, stamp = unit
-        rule, now = self._rule, self._context.now
-        if stamp + rule.ttl <= now:
+        expiry, now = self._expiry, self._context.now
+        if stamp + expiry.ttl <= now:  # `Expiry.is_expired`, for every access
             self._table.remove(at)
-            return value if rule.return_expired else ABSENT
-        if rule.renew_on_read and stamp != now:
+            return value if expiry.return_expired else ABSENT
+        if expiry.renew_on_read and stamp != now:
             self._table.put(at, (value, now))
         return value
 
@@ -111,7 +93,7 @@ class _TtlHandle(Handle):
 class TtlValueState(_TtlHandle, TableValueState):
     """Value state with time-to-live; the descriptor's default value is ignored."""
 
-    __slots__ = ("_on_access", "_rule")
+    __slots__ = ("_expiry", "_on_access")
 
     def value(self) -> Any:
         """The value, or None if there is none or it is expired and invisible."""
@@ -163,8 +145,10 @@ class _TtlFoldedState(_TtlHandle, _FoldedState):
         if unit is ABSENT:
             return ABSENT
         value, stamp = unit
-        expired = stamp + self._rule.ttl <= self._context.now
-        return ABSENT if expired and not self._rule.return_expired else value
+        expiry = self._expiry
+        # `Expiry.is_expired`, for every access.
+        expired = stamp + expiry.ttl <= self._context.now
+        return ABSENT if expired and not expiry.return_expired else value
 
 
 class _TtlMergingState(_TtlFoldedState, _MergingFoldedState):
@@ -195,44 +179,44 @@ class _TtlMergingState(_TtlFoldedState, _MergingFoldedState):
 class TtlReducingState(_TtlMergingState, TableReducingState):
     """Reducing state with time-to-live."""
 
-    __slots__ = ("_on_access", "_rule")
+    __slots__ = ("_expiry", "_on_access")
 
 
 class TtlAggregatingState(_TtlMergingState, TableAggregatingState):
     """Aggregating state with time-to-live."""
 
-    __slots__ = ("_on_access", "_rule")
+    __slots__ = ("_expiry", "_on_access")
 
 
 class TtlFoldingState(_TtlFoldedState, TableFoldingState):
     """Folding state with time-to-live."""
 
-    __slots__ = ("_on_access", "_rule")
+    __slots__ = ("_expiry", "_on_access")
 
 
 class TtlListState(_TtlHandle, TableListState):
     """List state with time-to-live: each element expires by itself."""
 
-    __slots__ = ("_on_access", "_rule")
+    __slots__ = ("_expiry", "_on_access")
 
     def get(self) -> list[Any]:
         """The visible elements; expired ones are gone from the store afterwards."""
         at = self._at()
-        units: list[Unit] = self._table.get(at)
+        units = self._table.get(at)
         result = self._visible(at, units) if units else []
         self._on_access()
         return result
 
     def _visible(self, at: Address, units: list[Unit]) -> list[Any]:
-        rule, now = self._rule, self._context.now
-        dead_before = now - rule.ttl
-        live = [unit for unit in units if unit[1] > dead_before]
-        renew = rule.renew_on_read and any(unit[1] != now for unit in live)
+        expiry, now = self._expiry, self._context.now
+        dead_before = now - expiry.ttl
+        live = [unit for unit in units if unit[1] > dead_before]  # `Living.units`, for every access
+        renew = expiry.renew_on_read and any(unit[1] != now for unit in live)
         if renew:
             self._table.replace(at, [(value, now) for value, _ in live])
         elif len(live) != len(units):
             self._table.replace(at, live)
-        return [value for value, _ in (units if rule.return_expired else live)]
+        return [value for value, _ in (units if expiry.return_expired else live)]
 
     def add(self, value: Any) -> None:
         """Append one element, stamped now."""
@@ -259,7 +243,7 @@ class TtlListState(_TtlHandle, TableListState):
 class TtlMapState(_TtlHandle, TableMapState):
     """Map state with time-to-live: each entry expires by itself."""
 
-    __slots__ = ("_on_access", "_rule")
+    __slots__ = ("_expiry", "_on_access")
 
     def _visible(self, key: Any) -> Any:
         at, token = self._at(), self._token(key)
@@ -267,11 +251,11 @@ class TtlMapState(_TtlHandle, TableMapState):
         if unit is ABSENT:
             return ABSENT
         value, stamp = unit
-        rule, now = self._rule, self._context.now
-        if stamp + rule.ttl <= now:
+        expiry, now = self._expiry, self._context.now
+        if stamp + expiry.ttl <= now:  # `Expiry.is_expired`, for every access
             self._table.remove(at, token)
-            return value if rule.return_expired else ABSENT
-        if rule.renew_on_read and stamp != now:
+            return value if expiry.return_expired else ABSENT
+        if expiry.renew_on_read and stamp != now:
             self._table.put(at, token, (value, now))
         return value
 
@@ -320,12 +304,11 @@ class TtlMapState(_TtlHandle, TableMapState):
 
     def is_empty(self) -> bool:
         """Whether no entry is visible; drops the invisible ones it meets."""
-        at = self._at()
-        dead_before = self._context.now - self._rule.ttl
+        at, expiry, now = self._at(), self._expiry, self._context.now
         expired = []
         empty = True
         for token, (_, stamp) in self._table.items(at):
-            if stamp > dead_before or self._rule.return_expired:
+            if expiry.return_expired or not expiry.is_expired(stamp, now):
                 empty = False
                 break
             expired.append(token)
@@ -336,15 +319,15 @@ class TtlMapState(_TtlHandle, TableMapState):
 
     def _entries(self) -> Iterator[tuple[Any, Any]]:
         """The visible entries, all read (deleted, renewed) when an iteration begins."""
-        at, rule, now, key_of = self._at(), self._rule, self._context.now, self._key_of
+        at, expiry, now, key_of = self._at(), self._expiry, self._context.now, self._key_of
         entries = []
         for token, (value, stamp) in list(self._table.items(at)):
-            expired = stamp + rule.ttl <= now
+            expired = stamp + expiry.ttl <= now  # `Expiry.is_expired`, for every entry
             if expired:
                 self._table.remove(at, token)
-            elif rule.renew_on_read and stamp != now:
+            elif expiry.renew_on_read and stamp != now:
                 self._table.put(at, token, (value, now))
-            if not expired or rule.return_expired:
+            if not expired or expiry.return_expired:
                 entries.append((token if key_of is None else key_of(token), value))
         self._on_access()
         return iter(entries)

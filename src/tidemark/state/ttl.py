@@ -1,4 +1,4 @@
-"""Time-to-live of keyed state: the configuration users build, and the one rule that decides expiry."""
+"""Time-to-live of keyed state: the configuration users build. What it means is in `tidemark.state.expiry`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tidemark.errors import ConfigError
 from tidemark.types.time import Time, to_millis
 
-__all__ = ["StateTtlConfig", "is_expired"]
-
-
-def is_expired(last_access: int, ttl: int, now: int) -> bool:
-    """Whether a unit last touched at `last_access` is expired; the boundary counts as expired."""
-    return last_access + ttl <= now
+__all__ = ["StateTtlConfig"]
 
 
 class UpdateType(Enum):

@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 
 from tidemark.errors import ConfigError
-from tidemark.state.ttl import StateTtlConfig, is_expired
+from tidemark.state.expiry import Expiry
+from tidemark.state.ttl import StateTtlConfig
 from tidemark.types.time import Time
 
 Update, Visibility = StateTtlConfig.UpdateType, StateTtlConfig.StateVisibility
 
 
 def test_the_boundary_counts_as_expired() -> None:
-    assert not is_expired(100, 10, 109)
-    assert is_expired(100, 10, 110)
+    assert not Expiry(10).is_expired(100, 109)
+    assert Expiry(10).is_expired(100, 110)
 
 
 @pytest.mark.parametrize("length", [Time.seconds(2), timedelta(seconds=2), 2000])

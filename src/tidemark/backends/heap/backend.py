@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tidemark.backends.heap.handles import (
 )
 from tidemark.backends.heap.restored import RestoredState, new_table
 from tidemark.backends.heap.tables import HeapTable, HeapValueTable, unit_copier
+from tidemark.backends.outside import OutsideView
 from tidemark.backends.registration import (
     RegisteredStates,
     StateSpec,
@@ -28,10 +29,8 @@ from tidemark.backends.registration import (
     spec_of,
 )
 from tidemark.backends.table import ABSENT
-from tidemark.backends.ttl import TtlRule
 from tidemark.errors import BackendError
 from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
-from tidemark.state.canonical import StateSerializers, tokens_to_keys
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.layers import FrozenView
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
@@ -40,9 +39,6 @@ from tidemark.state.serializers.builtin import LongSerializer
 from tidemark.state.snapshot import KeyedCut, StateMeta, StateTable
 
 __all__ = ["HeapKeyedStateBackend"]
-
-Visible = Callable[[Any], Any]
-"""From what is stored at an address to the part a read would return, `ABSENT` if there is none."""
 
 
 class HeapKeyedStateBackend(KeyedStateBackend):
@@ -90,7 +86,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 return shortcut(spec, self.context, table)
             return create_handle(spec, self.context, table)
         cleanup = self._cleanup_of(spec, table)
-        if plain and not TtlRule(spec.ttl).renew_on_read:
+        if plain and spec.expiry is not None and not spec.expiry.renew_on_read:
             assert isinstance(table, HeapValueTable)
             expiring = HeapTtlLongState if counts else HeapTtlValueState
             handle = expiring(spec, self.context, table, cleanup)
@@ -100,10 +96,11 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def _cleanup_of(self, spec: StateSpec, table: HeapTable) -> IncrementalCleanup | None:
         assert spec.ttl is not None
+        assert spec.expiry is not None
         strategy = spec.ttl.get_cleanup_strategies().get_incremental_cleanup_strategy()
         if strategy is None:
             return None
-        cleanup = IncrementalCleanup(table, self.context, spec.ttl.ttl_ms, strategy.cleanup_size)
+        cleanup = IncrementalCleanup(table, self.context, spec.expiry, strategy.cleanup_size)
         if strategy.every_record:
             self._cleanups_per_record.append(cleanup)
         return cleanup
@@ -141,20 +138,19 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:
         """Tokens of keys that hold a visible value in that state and namespace, `limit` at most."""
-        with_namespace, table, visible = self._look_up(state_name)
-        addresses = (at for at, unit in table.store.items() if visible(unit) is not ABSENT)
-        if with_namespace:
+        table, view = self._look_up(state_name)
+        addresses = (at for at, held in table.store.items() if view.visible(held) is not ABSENT)
+        if view.namespace.columns:
             addresses = (at[0] for at in addresses if at[1] == namespace)
         return list(islice(addresses, limit))
 
     def namespaces(self, state_name: str, token: KeyToken) -> list[Namespace]:
         """Namespaces in which `token` holds a visible value."""
-        with_namespace, table, visible = self._look_up(state_name)
-        if not with_namespace:
-            unit = table.store.get(token, ABSENT)
-            return [VOID] if unit is not ABSENT and visible(unit) is not ABSENT else []
-        found = [(at, unit) for at, unit in table.store.items() if at[0] == token]
-        return [at[1] for at, unit in found if visible(unit) is not ABSENT]
+        table, view = self._look_up(state_name)
+        if not view.namespace.columns:
+            return [] if view.visible(table.store.get(token, ABSENT)) is ABSENT else [VOID]
+        found = [(at, held) for at, held in table.store.items() if at[0] == token]
+        return [at[1] for at, held in found if view.visible(held) is not ABSENT]
 
     def num_entries(self, state_name: str | None = None) -> int:
         """Physical entries, expired ones included."""
@@ -167,37 +163,17 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False
     ) -> tuple[bool, Any]:
         """Read for an outside client: `(found, value)`."""
-        with_namespace, table, visible = self._look_up(state_name)
-        unit = table.store.get((token, namespace) if with_namespace else token, ABSENT)
-        unit = unit if unit is ABSENT else visible(unit)
-        return (False, None) if unit is ABSENT else (True, self._result(state_name, unit, accumulator))
+        table, view = self._look_up(state_name)
+        return view.answer(table.store.get(view.address(token, namespace), ABSENT), accumulator)
 
-    def _result(self, name: str, unit: Any, accumulator: bool) -> Any:
-        registered = self._states.spec(name) if name in self._states else None
-        kind = registered.kind if registered else self._restored[name].meta.kind
-        ttl = registered.ttl is not None if registered else self._restored[name].meta.ttl
-        if kind is StateKind.LIST:
-            return [element[0] if ttl else element for element in unit]
-        if kind is StateKind.MAP:
-            serializers: StateSerializers = (
-                registered.serializers if registered else self._restored[name].stored_serializers()
-            )
-            assert serializers.map_key is not None
-            values = [value[0] if ttl else value for value in unit.values()]
-            return dict(zip(tokens_to_keys(list(unit), serializers.map_key), values, strict=True))
-        value = unit[0] if ttl else unit
-        if kind is StateKind.AGGREGATING and registered and not accumulator:
-            return registered.descriptor.agg_function.get_result(value)  # type: ignore[attr-defined]
-        return value
-
-    def _look_up(self, name: str) -> tuple[bool, HeapTable, Visible]:
-        """Whether the state has namespaces, its table, and what of a unit is visible."""
+    def _look_up(self, name: str) -> tuple[HeapTable, OutsideView]:
+        """The table of a state, registered or merely restored, and what is to be seen of it."""
         restored = self._restored.get(name)
         if restored is not None:
-            return bool(restored.meta.namespace.columns), restored.decoded(), _everything
-        spec = self._states.spec(name)
-        visible = _visibility(spec, self.parameters.clock.now())
-        return bool(spec.namespace.columns), self._tables[name], visible
+            map_key = restored.stored_serializers().map_key
+            return restored.decoded(), OutsideView.of_restored(restored.meta, map_key)
+        view = OutsideView.of(self._states.spec(name), self.parameters.clock.now())
+        return self._tables[name], view
 
     def cut(self, *, incremental: bool = False) -> KeyedCut:
         """Freeze the content as it is now, in constant time per state."""
@@ -211,8 +187,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table = self._tables[spec.name]
             view = table.store.freeze()
             views.append(view)
-            dead_before = _dead_before(spec, now)
-            tables.append(LiveStateTable(meta, spec.serializers, view, groups, dead_before, table.keys))
+            living = None if spec.expiry is None else spec.expiry.snapshot_at(now)
+            tables.append(LiveStateTable(meta, spec.serializers, view, groups, living, table.keys))
         for restored in self._restored.values():
             stored, carried = restored.freeze(groups)
             tables.append(stored)
@@ -252,32 +228,3 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._tables.clear()
         self._restored.clear()
         self._cleanups_per_record.clear()
-
-
-def _dead_before(spec: StateSpec, now: int) -> int | None:
-    """Stamp up to which a full snapshot leaves units out, or None if it keeps all."""
-    ttl = spec.ttl
-    if ttl is None or not ttl.get_cleanup_strategies().in_full_snapshot():
-        return None
-    return now - ttl.ttl_ms
-
-
-def _everything(unit: Any) -> Any:
-    return unit
-
-
-def _visibility(spec: StateSpec, now: int) -> Visible:
-    if spec.ttl is None or TtlRule(spec.ttl).return_expired:
-        return _everything
-    dead_before = now - spec.ttl.ttl_ms
-
-    def visible_value(unit: Any) -> Any:
-        return unit if unit[1] > dead_before else ABSENT
-
-    def visible_list(units: Any) -> Any:
-        return [unit for unit in units if unit[1] > dead_before] or ABSENT
-
-    def visible_map(entries: Any) -> Any:
-        return {key: unit for key, unit in entries.items() if unit[1] > dead_before} or ABSENT
-
-    return {StateKind.LIST: visible_list, StateKind.MAP: visible_map}.get(spec.kind, visible_value)

@@ -16,6 +16,7 @@ from typing import Any
 from tidemark.backends.heap.tables import HeapListTable, HeapMapTable, HeapTable
 from tidemark.backends.table import ABSENT, Address
 from tidemark.state.backend import KeyContext
+from tidemark.state.expiry import Expiry
 
 __all__ = ["IncrementalCleanup"]
 
@@ -30,20 +31,20 @@ class IncrementalCleanup:
     __slots__ = (
         "_addresses",
         "_context",
+        "_expiry",
         "_map_at",
         "_map_keys",
         "_oldest",
         "_size",
         "_table",
-        "_ttl",
         "due",
     )
 
-    def __init__(self, table: HeapTable, context: KeyContext, ttl: int, size: int) -> None:
+    def __init__(self, table: HeapTable, context: KeyContext, expiry: Expiry, size: int) -> None:
         """Prepare a walk over `table`."""
         self._table = table
         self._context = context
-        self._ttl = ttl
+        self._expiry = expiry
         self._size = size
         self._addresses: list[Address] = []
         self._map_at: Address = None
@@ -59,7 +60,7 @@ class IncrementalCleanup:
         if not self._addresses and not self._map_keys:
             self._addresses = [at for at, _ in self._table.store.items()]
             self._oldest = now
-        dead_before = now - self._ttl
+        dead_before = self._expiry.dead_before(now)
         if isinstance(self._table, HeapMapTable):
             self._step_map(self._table, dead_before)
         else:
@@ -67,14 +68,14 @@ class IncrementalCleanup:
             for _ in range(min(self._size, len(addresses))):
                 self._look_at(addresses.pop(), dead_before)
         if not self._addresses and not self._map_keys:
-            self.due = self._oldest + self._ttl
+            self.due = self._oldest + self._expiry.ttl
 
     def is_calm(self, now: int) -> bool:
         """Whether nothing can be expired at that time."""
         if now >= self.due:
             return False
         # A clock that was set back stamps units that expire sooner than all others.
-        self.due = min(self.due, now + self._ttl)
+        self.due = min(self.due, now + self._expiry.ttl)
         return True
 
     def _look_at(self, at: Address, dead_before: int) -> None:
@@ -91,7 +92,7 @@ class IncrementalCleanup:
             table.replace(at, [element for element in table.get(at) if element[1] > dead_before])
 
     def _is_dead(self, stamp: int, dead_before: int) -> bool:
-        if stamp <= dead_before:
+        if stamp <= dead_before:  # not `Living.alive`, for every access
             return True
         if stamp < self._oldest:
             self._oldest = stamp

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidemark.state.canonical import RowEncoder, Rows, StateSerializers
 from tidemark.state.descriptors import StateKind
+from tidemark.state.expiry import Living
 from tidemark.state.key_memory import KeyMemory
 from tidemark.state.layers import FrozenView
 from tidemark.state.snapshot import NativeCut, StateMeta, StateTable, state_schema
@@ -27,7 +28,7 @@ class LiveStateTable:
         serializers: StateSerializers,
         view: FrozenView,
         max_parallelism: int,
-        dead_before: int | None,
+        living: Living | None,
         memory: KeyMemory,
     ) -> None:
         """Remember what to write.
@@ -37,7 +38,7 @@ class LiveStateTable:
             serializers: How to encode it.
             view: Its content at the cut.
             max_parallelism: Number of key groups.
-            dead_before: Leave out units last accessed then or earlier; None keeps all.
+            living: The units to write; None writes all.
             memory: What earlier snapshots of the same state remembered of its keys.
         """
         self.meta = meta
@@ -45,7 +46,7 @@ class LiveStateTable:
         self._serializers = serializers
         self._view = view
         self._max_parallelism = max_parallelism
-        self._dead_before = dead_before
+        self._living = living
         self._memory = memory
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -66,9 +67,7 @@ class LiveStateTable:
     def _one_row_per_address(self) -> bool:
         """Whether the rows have the addresses of the view for keys, each of them, in its order."""
         return (
-            self.meta.kind is not StateKind.MAP
-            and not self.meta.namespace.columns
-            and self._dead_before is None
+            self.meta.kind is not StateKind.MAP and not self.meta.namespace.columns and self._living is None
         )
 
     def _pieces(self, size: int) -> Iterator[Rows]:
@@ -89,13 +88,17 @@ class LiveStateTable:
             addresses = [at for at, entries in zip(addresses, maps, strict=True) for _ in entries]
             map_keys = [map_key for entries in maps for map_key in entries]
             units = [unit for entries in maps for unit in entries.values()]
-        if self._dead_before is not None:
-            alive = self._alive(units, self._dead_before)
+        if self._living is not None:
+            if kind is StateKind.LIST:
+                # A list of which nothing lives is empty now, and empty lists are not alive.
+                alive: list[Any] = list(map(self._living.units, units))
+                units = alive
+            else:
+                dead_before = self._living.dead_before
+                alive = [unit[1] > dead_before for unit in units]  # `Living.alive`, for every row
             addresses = list(compress(addresses, alive))
             units = list(compress(units, alive))
             map_keys = None if map_keys is None else list(compress(map_keys, alive))
-            if kind is StateKind.LIST:
-                units = [[unit for unit in elements if unit[1] > self._dead_before] for elements in units]
         namespaces = None
         if self.meta.namespace.columns:
             namespaces = [at[1] for at in addresses]
@@ -108,12 +111,6 @@ class LiveStateTable:
         else:
             values, stamps = [unit[0] for unit in units], [unit[1] for unit in units]
         return Rows(addresses, values, namespaces, map_keys, stamps)
-
-    def _alive(self, units: list[Any], dead_before: int) -> list[bool]:
-        """Which rows still hold a unit that is not expired."""
-        if self.meta.kind is StateKind.LIST:
-            return [any(unit[1] > dead_before for unit in elements) for elements in units]
-        return [unit[1] > dead_before for unit in units]
 
 
 class StoredStateTable:

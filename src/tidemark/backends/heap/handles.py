@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.backends.handles import TableValueState
 from tidemark.backends.table import ABSENT
-from tidemark.backends.ttl import TtlRule
 from tidemark.state.layers import LayeredDict
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ class HeapValueState(TableValueState):
     """Value state. None is never stored, so a plain dictionary `get` answers at once in most cases."""
 
     __slots__ = ("_store",)
+
+    _table: HeapValueTable
 
     def __init__(self, spec: StateSpec, context: KeyContext, table: HeapValueTable) -> None:
         """See `Handle`."""
@@ -84,10 +85,10 @@ class HeapTtlValueState(TableValueState):
     ) -> None:
         """See `Handle`; `cleanup` makes a step behind each access."""
         super().__init__(spec, context, table)
-        assert spec.ttl is not None
-        rule = TtlRule(spec.ttl)
+        expiry = spec.expiry
+        assert expiry is not None
         self._store = table.store
-        self._ttl, self._return_expired = rule.ttl, rule.return_expired
+        self._ttl, self._return_expired = expiry.ttl, expiry.return_expired
         self._cleanup = cleanup
         self._steps = cleanup
         self._calm_store = _NOTHING
@@ -111,7 +112,7 @@ class HeapTtlValueState(TableValueState):
         value = None
         if unit is not ABSENT:
             value, stamp = unit
-            if stamp + self._ttl <= self._now:
+            if stamp + self._ttl <= self._now:  # `Expiry.is_expired`, for every access
                 self._store.remove(token)
                 if not self._return_expired:
                     value = None

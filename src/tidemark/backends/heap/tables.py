@@ -39,7 +39,7 @@ def unit_copier(serializer: TypeSerializer[Any], ttl: bool) -> Copy | None:
     return copy_pair if ttl else copy_value
 
 
-class HeapTable:
+class _LayeredTable:
     """What the three tables share.
 
     Attributes:
@@ -72,7 +72,7 @@ class HeapTable:
         return None
 
 
-class HeapValueTable(HeapTable):
+class HeapValueTable(_LayeredTable):
     """Table of value-like state."""
 
     __slots__ = ()
@@ -100,7 +100,7 @@ class HeapValueTable(HeapTable):
         self.store.live[at] = unit
 
 
-class HeapListTable(HeapTable):
+class HeapListTable(_LayeredTable):
     """Table of list state."""
 
     __slots__ = ()
@@ -141,7 +141,7 @@ class HeapListTable(HeapTable):
             self.store.remove(at)
 
 
-class HeapMapTable(HeapTable):
+class HeapMapTable(_LayeredTable):
     """Table of map state: a dictionary per address; an empty one is never kept."""
 
     __slots__ = ()
@@ -216,3 +216,6 @@ class HeapMapTable(HeapTable):
     def num_entries(self) -> int:
         """One per map entry."""
         return sum(len(entries) for _, entries in self.store.items())
+
+
+HeapTable = HeapValueTable | HeapListTable | HeapMapTable

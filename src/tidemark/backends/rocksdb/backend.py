@@ -19,6 +19,7 @@ import pyarrow as pa
 from tidemark.backends.registration import StateSpec, create_handle, resolve_restored, spec_of
 from tidemark.backends.rocksdb.books import StateBooks
 from tidemark.backends.rocksdb.cleanup import CompactionCleanup, ExpiringState
+from tidemark.backends.rocksdb.expiring_rows import ExpiringValueRows
 from tidemark.backends.rocksdb.handles import RocksTtlValueState, RocksValueState
 from tidemark.backends.rocksdb.keys import KeyCodec, key_group_prefix
 from tidemark.backends.rocksdb.options import RocksDBOptions
@@ -35,9 +36,8 @@ from tidemark.backends.rocksdb.restore import (
 from tidemark.backends.rocksdb.scope import BatchScope, RowTable
 from tidemark.backends.rocksdb.snapshot import KIND, FileNames, NativeExtra, RocksCut, RowStateTable
 from tidemark.backends.rocksdb.store import RocksStore
-from tidemark.backends.rocksdb.tables import table_for
+from tidemark.backends.rocksdb.tables import AnyRows, table_for
 from tidemark.backends.rocksdb.value_rows import ValueRows
-from tidemark.backends.ttl import TtlRule
 from tidemark.errors import BackendError
 from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
 from tidemark.state.descriptors import StateDescriptor, StateKind
@@ -119,7 +119,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                     resolution,
                     self._codec,
                 )
-        table = table_for(spec.kind, self._scope, number, spec.serializers, spec.ttl is not None, namespace)
+        table = self._table(spec, number)
         self._books.tables[spec.name] = table
         self._scope.tables.append(table)
         self._watch(spec, table)
@@ -127,17 +127,23 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._books.registered.add(spec, handle)
         return handle
 
-    def _handle(self, spec: StateSpec, table: RowTable) -> State:
-        if spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID:
-            assert isinstance(table, ValueRows)
-            if spec.ttl is None:
-                return RocksValueState(spec, self.context, table)
-            if not TtlRule(spec.ttl).renew_on_read:
-                return RocksTtlValueState(spec, self.context, table)
+    def _table(self, spec: StateSpec, number: int) -> AnyRows:
+        expiry = spec.expiry
+        if _is_plain_value(spec) and expiry is not None and not expiry.renew_on_read:
+            return ExpiringValueRows(self._scope, number, spec.value, expiry, self.context)
+        return table_for(
+            spec.kind, self._scope, number, spec.serializers, spec.ttl is not None, spec.namespace
+        )
+
+    def _handle(self, spec: StateSpec, table: AnyRows) -> State:
+        if isinstance(table, ExpiringValueRows):
+            return RocksTtlValueState(spec, self.context, table)
+        if isinstance(table, ValueRows) and _is_plain_value(spec) and spec.ttl is None:
+            return RocksValueState(spec, self.context, table)
         return create_handle(spec, self.context, table)
 
     def _watch(self, spec: StateSpec, table: RowTable) -> None:
-        if spec.ttl is None or not self.options.ttl_compaction_filter_enabled:
+        if spec.ttl is None or spec.expiry is None or not self.options.ttl_compaction_filter_enabled:
             return
         strategy = spec.ttl.get_cleanup_strategies().get_rocksdb_compact_filter_cleanup_strategy()
         if strategy is not None:
@@ -146,7 +152,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                     spec.name,
                     spec.kind,
                     table,
-                    spec.ttl.ttl_ms,
+                    spec.expiry,
                     max(strategy.query_time_after_num_entries, 1),
                     strategy.periodic_compaction_time,
                 )
@@ -258,7 +264,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             self._books.numbers[meta.name],
             self._codec,
             self.parameters.key_groups,
-            self._books.dead_in_full_snapshot(meta.name, now),
+            self._books.in_full_snapshot(meta.name, now),
         )
 
     def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:
@@ -345,3 +351,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                     directory.rmdir()
                 except OSError:
                     return
+
+
+def _is_plain_value(spec: StateSpec) -> bool:
+    return spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID

@@ -10,9 +10,10 @@ import pyarrow as pa
 from tidemark.backends.registration import RegisteredStates, check_restored
 from tidemark.backends.rocksdb.columns import CarriedSerializer
 from tidemark.backends.rocksdb.restore import restored_serializers
-from tidemark.backends.rocksdb.scope import RowTable
+from tidemark.backends.rocksdb.tables import AnyRows
 from tidemark.errors import StateMigrationException
 from tidemark.state.canonical import StateSerializers
+from tidemark.state.expiry import Living
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta
@@ -53,7 +54,7 @@ class StateBooks:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.registered = RegisteredStates()
-        self.tables: dict[str, RowTable] = {}
+        self.tables: dict[str, AnyRows] = {}
         self.restored: dict[str, RestoredState] = {}
 
     def number(self, name: str) -> int:
@@ -88,12 +89,10 @@ class StateBooks:
             self.restored[meta.name] = restored
         return restored.serializers
 
-    def dead_in_full_snapshot(self, name: str, now: int) -> int | None:
-        """Units last accessed then or earlier stay out of a full snapshot; None keeps all."""
-        ttl = self.registered.spec(name).ttl if name in self.registered else None
-        if ttl is None or not ttl.get_cleanup_strategies().in_full_snapshot():
-            return None
-        return now - ttl.ttl_ms
+    def in_full_snapshot(self, name: str, now: int) -> Living | None:
+        """The units of a state that a full snapshot holds; None: all of them."""
+        expiry = self.registered.spec(name).expiry if name in self.registered else None
+        return None if expiry is None else expiry.snapshot_at(now)
 
     def carried_types(self) -> dict[str, str]:
         """`<column>:<state>` -> column type, of restored states whose serializer class is gone."""

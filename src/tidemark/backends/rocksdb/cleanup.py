@@ -20,7 +20,7 @@ from tidemark.backends.rocksdb.snapshot import stamp_of
 from tidemark.backends.rocksdb.store import RocksStore, Row, after
 from tidemark.clock import Clock
 from tidemark.state.descriptors import StateKind
-from tidemark.state.ttl import is_expired
+from tidemark.state.expiry import Expiry
 
 __all__ = ["CompactionCleanup", "ExpiringState"]
 
@@ -39,7 +39,7 @@ class ExpiringState:
     name: str
     kind: StateKind
     table: RowTable
-    ttl: int
+    expiry: Expiry
     query_time_after: int
     periodic: int | None
     """Milliseconds after which a pass begins even if little was written."""
@@ -122,7 +122,7 @@ class CompactionCleanup:
                 if seen % state.query_time_after == 0:
                     now = self._clock.now()
                 seen += 1
-                if is_expired(stamp_of(raw), state.ttl, now):
+                if state.expiry.is_expired(stamp_of(raw), now):
                     batch.delete(row)
                     dropped += 1
                 continue
@@ -130,7 +130,7 @@ class CompactionCleanup:
             if seen % state.query_time_after < len(units):
                 now = self._clock.now()
             seen += len(units)
-            dropped += self._filter_segment(batch, row, units, state.ttl, now)
+            dropped += self._filter_segment(batch, row, units, state.expiry, now)
         if dropped:
             self._store.write(batch)
             state.table.invalidate()
@@ -139,8 +139,8 @@ class CompactionCleanup:
             )
 
     @staticmethod
-    def _filter_segment(batch: Any, row: bytes, units: list[bytes], ttl: int, now: int) -> int:
-        live = [unit for unit in units if not is_expired(stamp_of(unit), ttl, now)]
+    def _filter_segment(batch: Any, row: bytes, units: list[bytes], expiry: Expiry, now: int) -> int:
+        live = [unit for unit in units if not expiry.is_expired(stamp_of(unit), now)]
         if not live:
             batch.delete(row)
         elif len(live) < len(units):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.backends.handles import TableValueState
 from tidemark.backends.table import ABSENT
-from tidemark.backends.ttl import TtlRule
 
 if TYPE_CHECKING:
     from tidemark.backends.registration import StateSpec
@@ -44,15 +43,9 @@ class RocksValueState(TableValueState):
 
 
 class RocksTtlValueState(RocksValueState):
-    """Value state with time-to-live that reading does not renew; the table stamps and checks."""
+    """Value state with time-to-live that reading does not renew; its table, `ExpiringValueRows`, stamps and checks."""
 
     __slots__ = ()
-
-    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueRows) -> None:
-        """See `Handle`."""
-        assert spec.ttl is not None
-        table.expire(TtlRule(spec.ttl), context)
-        super().__init__(spec, context, table)
 
     def value(self) -> Any:
         """The value, or None if there is none or it is expired and invisible."""

@@ -7,19 +7,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from tidemark.backends.outside import OutsideView
 from tidemark.backends.rocksdb.books import StateBooks
 from tidemark.backends.rocksdb.keys import decode_namespace, decode_segment, encode_namespace, state_prefix
-from tidemark.backends.rocksdb.scope import BatchScope, RowTable
+from tidemark.backends.rocksdb.scope import BatchScope
 from tidemark.backends.rocksdb.snapshot import stamp_of
 from tidemark.backends.rocksdb.store import Row, after
-from tidemark.backends.rocksdb.tables import ListRows, MapRows, table_for
-from tidemark.backends.rocksdb.value_rows import ValueRows
-from tidemark.backends.table import ABSENT
-from tidemark.backends.ttl import TtlRule
-from tidemark.state.canonical import tokens_to_keys
+from tidemark.backends.rocksdb.tables import AnyRows, table_for
 from tidemark.state.descriptors import StateKind
 from tidemark.state.namespace import Namespace, NamespaceKind
-from tidemark.state.serializers.base import TypeSerializer
 
 if TYPE_CHECKING:
     from tidemark.state.backend import BackendParameters, KeyToken
@@ -29,16 +25,11 @@ __all__ = ["OutsideReader"]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What reading a state needs to know, registered or merely restored."""
+    """Where a state lies, registered or merely restored, and what is to be seen of it."""
 
     number: int
-    kind: StateKind
-    namespace: NamespaceKind
-    ttl: bool
-    table: RowTable
-    map_key: TypeSerializer[Any] | None
-    dead_before: int | None
-    """Units last accessed then or earlier are invisible."""
+    table: AnyRows
+    view: OutsideView
 
 
 class OutsideReader:
@@ -53,7 +44,7 @@ class OutsideReader:
         """Tokens of keys that hold a visible value, `limit` at most."""
         known = self._look_up(name)
         self._scope.write_back()
-        space = encode_namespace(namespace) if known.namespace is not NamespaceKind.VOID else b""
+        space = encode_namespace(namespace) if known.view.namespace is not NamespaceKind.VOID else b""
         codec = self._scope.codec
         found: dict[bytes, None] = {}
         for row in self._living(known, self._rows(known.number)):
@@ -71,7 +62,7 @@ class OutsideReader:
         group, key = self._scope.codec.place(token)
         prefix = group + known.number.to_bytes(2, "big") + key
         rows = self._living(known, self._scope.store.prefixed(prefix))
-        return list(dict.fromkeys([decode_namespace(known.namespace, row, len(prefix)) for row in rows]))
+        return list(dict.fromkeys([decode_namespace(known.view.namespace, row, len(prefix)) for row in rows]))
 
     def num_entries(self, name: str | None) -> int:
         """Physical entries of one state or of all, counted one by one."""
@@ -83,45 +74,15 @@ class OutsideReader:
             return 0
         known = self._look_up(name)
         rows = self._rows(known.number)
-        if known.kind is StateKind.LIST:
+        if known.view.kind is StateKind.LIST:
             return sum(1 for _ in groupby(rows, key=lambda row: row[0][:-8]))
         return sum(1 for _ in rows)
 
     def query(self, name: str, token: KeyToken, namespace: Namespace, accumulator: bool) -> tuple[bool, Any]:
         """`(found, value)` of one key."""
         known = self._look_up(name)
-        at = token if known.namespace is NamespaceKind.VOID else (token, namespace)
-        table, dead_before = known.table, known.dead_before
-        if isinstance(table, ListRows):
-            units = table.peek(at)
-            if known.ttl:
-                units = [value for value, stamp in units if dead_before is None or stamp > dead_before]
-            return bool(units), units or None
-        if isinstance(table, MapRows):
-            entries = table.peek(at)
-            if known.ttl:
-                entries = {
-                    key: value
-                    for key, (value, stamp) in entries.items()
-                    if dead_before is None or stamp > dead_before
-                }
-            assert known.map_key is not None
-            keys = tokens_to_keys(list(entries), known.map_key)
-            return bool(entries), dict(zip(keys, entries.values(), strict=True)) or None
-        assert isinstance(table, ValueRows)
-        unit = table.peek(at)
-        if unit is not ABSENT and known.ttl:
-            unit = ABSENT if dead_before is not None and unit[1] <= dead_before else unit[0]
-        if unit is ABSENT:
-            return False, None
-        return True, unit if accumulator else self._result(name, unit)
-
-    def _result(self, name: str, unit: Any) -> Any:
-        if name in self._books.registered:
-            descriptor = self._books.registered.spec(name).descriptor
-            if descriptor.kind is StateKind.AGGREGATING:
-                return descriptor.agg_function.get_result(unit)  # type: ignore[attr-defined]
-        return unit
+        held = known.table.peek(known.view.address(token, namespace))
+        return known.view.answer(held, accumulator)
 
     def _look_up(self, name: str) -> _Known:
         books = self._books
@@ -129,14 +90,9 @@ class OutsideReader:
             meta, number = books.restored[name].meta, books.numbers[name]
             serializers = books.restored[name].readers()
             table = table_for(meta.kind, self._scope, number, serializers, meta.ttl, meta.namespace)
-            return _Known(number, meta.kind, meta.namespace, meta.ttl, table, serializers.map_key, None)
-        spec = books.registered.spec(name)
-        dead_before = None
-        if spec.ttl is not None and not TtlRule(spec.ttl).return_expired:
-            dead_before = self._parameters.clock.now() - spec.ttl.ttl_ms
-        table = books.tables[name]
-        number, ttl = books.numbers[name], spec.ttl is not None
-        return _Known(number, spec.kind, spec.namespace, ttl, table, spec.map_key, dead_before)
+            return _Known(number, table, OutsideView.of_restored(meta, serializers.map_key))
+        view = OutsideView.of(books.registered.spec(name), self._parameters.clock.now())
+        return _Known(books.numbers[name], books.tables[name], view)
 
     def _rows(self, number: int) -> Iterator[Row]:
         first, last = self._parameters.key_groups
@@ -146,12 +102,8 @@ class OutsideReader:
 
     @staticmethod
     def _living(known: _Known, rows: Iterable[Row]) -> Iterator[bytes]:
-        dead_before = known.dead_before
+        living = known.view.living
         for row, raw in rows:
-            if dead_before is None:
-                yield row
-            elif known.kind is StateKind.LIST:
-                if any(stamp_of(unit) > dead_before for unit in decode_segment(raw)):
-                    yield row
-            elif stamp_of(raw) > dead_before:
+            units = decode_segment(raw) if known.view.kind is StateKind.LIST else [raw]
+            if living is None or any(living.alive(stamp_of(unit)) for unit in units):
                 yield row

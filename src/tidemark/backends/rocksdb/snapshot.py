@@ -33,6 +33,7 @@ from tidemark.backends.rocksdb.store import FrozenRows, Row, after
 from tidemark.errors import RestoreError
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
 from tidemark.state.descriptors import StateKind
+from tidemark.state.expiry import Living
 from tidemark.state.snapshot import NativeCut, StateMeta, StateTable, state_schema
 
 __all__ = ["KIND", "FileNames", "NativeExtra", "RocksCut", "RowStateTable", "stamp_of"]
@@ -130,7 +131,7 @@ class RowStateTable:
         state_id: int,
         codec: KeyCodec,
         key_groups: tuple[int, int],
-        dead_before: int | None,
+        living: Living | None,
     ) -> None:
         """Remember what to read.
 
@@ -141,7 +142,7 @@ class RowStateTable:
             state_id: The state's number in row keys.
             codec: Splits row keys.
             key_groups: First and last key group.
-            dead_before: Leave out units last accessed then or earlier; None keeps all.
+            living: The units to write; None writes all.
         """
         self.meta = meta
         self.schema = state_schema(meta, serializers.key, serializers.value, serializers.map_key)
@@ -150,7 +151,7 @@ class RowStateTable:
         self._state_id = state_id
         self._codec = codec
         self._key_groups = key_groups
-        self._dead_before = dead_before
+        self._living = living
 
     def release(self) -> None:
         """Drop the frozen rows."""
@@ -186,9 +187,9 @@ class RowStateTable:
         return border
 
     def _batch(self, rows: list[Row]) -> Iterator[pa.RecordBatch]:
-        if self._dead_before is not None and self.meta.kind is not StateKind.LIST:
-            dead_before = self._dead_before
-            rows = [row for row in rows if stamp_of(row[1]) > dead_before]
+        if self._living is not None and self.meta.kind is not StateKind.LIST:
+            alive = self._living.alive
+            rows = [row for row in rows if alive(stamp_of(row[1]))]
         columns = self._list_columns(rows) if self.meta.kind is StateKind.LIST else self._columns(rows)
         if not len(columns[0]):
             return
@@ -236,8 +237,8 @@ class RowStateTable:
         lists: list[list[bytes]] = []
         for address, segments in groupby(rows, key=lambda row: row[0][:-8]):
             units = [unit for _, segment in segments for unit in decode_segment(segment)]
-            if self._dead_before is not None:
-                units = [unit for unit in units if stamp_of(unit) > self._dead_before]
+            if self._living is not None:
+                units = [unit for unit in units if self._living.alive(stamp_of(unit))]
             if units:
                 row_keys.append(address)
                 lists.append(units)

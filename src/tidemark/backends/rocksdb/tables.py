@@ -23,7 +23,7 @@ from tidemark.state.namespace import NamespaceKind
 if TYPE_CHECKING:
     from tidemark.state.serializers.base import TypeSerializer
 
-__all__ = ["ListRows", "MapRows", "table_for"]
+__all__ = ["AnyRows", "ListRows", "MapRows", "table_for"]
 
 _MANY_SEGMENTS: Final = 16
 """A list read in so many pieces is written as one again."""
@@ -362,6 +362,9 @@ class MapRows(_KnowingTable):
         self._maps.clear()
 
 
+AnyRows = ValueRows | ListRows | MapRows
+
+
 def table_for(
     kind: StateKind,
     scope: BatchScope,
@@ -369,7 +372,7 @@ def table_for(
     serializers: StateSerializers,
     ttl: bool,
     namespace: NamespaceKind,
-) -> RowTable:
+) -> AnyRows:
     """The table a kind of state needs."""
     namespaced = namespace is not NamespaceKind.VOID
     assert serializers.value is not None

@@ -7,21 +7,17 @@ objects if their type is immutable, else as bytes, so that every batch gets fres
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import repeat
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.backends.rocksdb.cache import MISS, GenerationCache
-from tidemark.backends.rocksdb.keys import encode_stamp
 from tidemark.backends.rocksdb.scope import BatchScope, RowTable
 from tidemark.backends.table import ABSENT, Address
 
 if TYPE_CHECKING:
-    from tidemark.backends.ttl import TtlRule
-    from tidemark.state.backend import KeyContext
     from tidemark.state.serializers.base import TypeSerializer
 
-__all__ = ["ExpiringValues", "PendingUnits", "ValueRows"]
+__all__ = ["PendingUnits", "ValueRows"]
 
 _KNOWN_ROWS: Final = 50_000
 """Row keys each state remembers, so that hot keys are not put together again in every batch."""
@@ -42,36 +38,8 @@ class PendingUnits(dict[Any, Any]):
         return unit if unit is not MISS else self.load(at)
 
 
-class ExpiringValues(PendingUnits):
-    """Values written in this batch, all of them stamped with its time, so that no stamp is kept with each.
-
-    They are alive. The rest has stamps, which are checked here; what comes out is the bare value.
-    """
-
-    __slots__ = ("context", "remove", "rule")
-
-    context: KeyContext
-    remove: Callable[[Any], None]
-    rule: TtlRule
-
-    def __missing__(self, at: Any) -> Any:
-        unit = self.known.get(at, MISS)
-        if unit is MISS:
-            unit = self.load(at)
-        if unit is ABSENT:
-            return ABSENT
-        value, stamp = unit
-        if stamp + self.rule.ttl <= self.context.now:
-            self.remove(at)
-            return value if self.rule.return_expired else ABSENT
-        return value
-
-
 class ValueRows(RowTable):
-    """One row per address. `get` and `put` are the C methods of the dictionary of pending writes.
-
-    After `expire` they take and give bare values: the table itself stamps what a batch has written.
-    """
+    """One row per address. `get` and `put` are the C methods of the dictionary of pending writes."""
 
     get: Callable[[Address], Any]
     put: Callable[[Address, Any], None]
@@ -80,10 +48,11 @@ class ValueRows(RowTable):
         self, scope: BatchScope, state_id: int, serializer: TypeSerializer[Any], ttl: bool, namespaced: bool
     ) -> None:
         super().__init__(scope, state_id, serializer, ttl, namespaced)
-        self._to_bytes = serializer.to_bytes
-        self._stamping: KeyContext | None = None
         self._known: dict[Any, Any] = {}
-        self._use(PendingUnits())
+        self.pending = self._new_pending()
+        self.pending.load, self.pending.known = self._load, self._known
+        self.get = self.pending.__getitem__
+        self.put = self.pending.__setitem__
         self._removing = False
         self._row_of: dict[Any, bytes] = {}
         # Objects that nobody can change may outlive the batch; of the others only the bytes do.
@@ -98,19 +67,8 @@ class ValueRows(RowTable):
         self._used = 0
         self._share()
 
-    def expire(self, rule: TtlRule, context: KeyContext) -> None:
-        """Let the table apply the rules of time-to-live itself; only for a rule that reading does not renew."""
-        values = ExpiringValues()
-        values.context, values.rule, values.remove = context, rule, self.remove
-        self._stamping = context
-        self._use(values)
-
-    def _use(self, pending: PendingUnits) -> None:
-        self.pending = pending
-        pending.load = self._load
-        pending.known = self._known
-        self.get = pending.__getitem__
-        self.put = pending.__setitem__
+    def _new_pending(self) -> PendingUnits:
+        return PendingUnits()
 
     def _share(self) -> None:
         if self._shared:
@@ -124,15 +82,17 @@ class ValueRows(RowTable):
 
     def peek(self, at: Address) -> Any:
         """The stored unit, or `ABSENT`, without remembering anything."""
-        unit = self.pending.get(at, MISS)
+        unit = self._peek_pending(at)
         if unit is MISS:
             unit = self._known.get(at, MISS)
-        elif self._stamping is not None and unit is not ABSENT:
-            return unit, self._stamping.now
         if unit is MISS:
             raw = self._store.get(self.row(at))
             unit = ABSENT if raw is None else self._decode(raw)
         return unit
+
+    def _peek_pending(self, at: Address) -> Any:
+        """The unit that waits to be written, `ABSENT` if it waits to be removed, else `MISS`."""
+        return self.pending.get(at, MISS)
 
     def _load(self, at: Any) -> Any:
         raw = self._fetched.get(at, MISS)
@@ -203,14 +163,7 @@ class ValueRows(RowTable):
             return
         removed = self._take_removed() if self._removing else []
         addresses = list(pending)
-        written: dict[Any, Any] = pending
-        if self._stamping is None:
-            raws = list(map(self._encode, pending.values()))
-        else:
-            now = self._stamping.now
-            stamp = encode_stamp(now)
-            raws = [stamp + raw for raw in map(self._to_bytes, pending.values())]
-            written = dict(zip(addresses, zip(pending.values(), repeat(now)), strict=True))
+        raws, written = self._encode_pending()
         self._scope.put_rows(dict(zip(self._rows(addresses), raws, strict=True)))
         if not self._shared:
             self._fresh.update(zip(addresses, raws, strict=True))
@@ -224,6 +177,10 @@ class ValueRows(RowTable):
             self._known[at] = ABSENT
             if not self._shared:
                 self._fresh[at] = ABSENT
+
+    def _encode_pending(self) -> tuple[list[bytes], Mapping[Any, Any]]:
+        """The bytes of the pending units in their order, and the units by address."""
+        return list(map(self._encode, self.pending.values())), self.pending
 
     def _take_removed(self) -> list[Any]:
         self._removing = False
