@@ -25,11 +25,11 @@ from tidemark.operators.merging_windows import MERGING_WINDOWS
 from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
 from tidemark.processor.functions import KeyedStateReaderFunction, WindowReaderFunction
 from tidemark.processor.opened import Share
-from tidemark.processor.readonly import read_only
 from tidemark.processor.tables import canonical_tables, restored_backend
 from tidemark.state.backend import NO_KEY, KeyedStateBackend
 from tidemark.state.canonical import StateSerializers, keys_to_tokens, read_rows
 from tidemark.state.descriptors import StateDescriptor, StateKind
+from tidemark.state.immutable import immutable_state
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
 from tidemark.state.serializers.base import TypeSerializer
@@ -39,6 +39,11 @@ __all__ = ["RangeRead", "WindowContents"]
 
 _CHUNK = 1024
 """Keys whose state is fetched together."""
+
+_REFUSAL = (
+    "State is read-only here: a reader function looks at a savepoint and cannot change it. Write a new one with "
+    "SavepointWriter."
+)
 
 Timers = dict[Any, dict[Namespace, set[int]]]
 
@@ -136,13 +141,13 @@ class _States:
         handle = self.backend.state(descriptor)
         if descriptor.name not in self.names:
             self.names.append(descriptor.name)
-        return read_only(descriptor.kind, handle)
+        return immutable_state(descriptor.kind, handle, _REFUSAL)
 
     def in_window(self, descriptor: StateDescriptor, kind: NamespaceKind, namespace: Namespace) -> State:
         """Read-only handle of a state in one window."""
         handle: Any = self.backend.state(descriptor, kind)
         handle.set_namespace(namespace)
-        return read_only(descriptor.kind, handle)
+        return immutable_state(descriptor.kind, handle, _REFUSAL)
 
 
 class _KeyContext(KeyedStateReaderFunction.Context):

@@ -41,7 +41,7 @@ from tidemark.queryable.protocol import (
     decode_scan,
     encode,
 )
-from tidemark.queryable.results import immutable_state
+from tidemark.queryable.results import result_state
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.primitives import State
 from tidemark.state.serializers.registry import serializer_for
@@ -178,7 +178,7 @@ class QueryableStateClient:
                 Operation.SCAN, job_id, queryable_state_name, codec, lambda _codec: b"", deadline, limit
             )
             return [
-                (codec.key.from_bytes(key), immutable_state(state_descriptor, codec.decode(entry)))
+                (codec.key.from_bytes(key), result_state(state_descriptor, codec.decode(entry)))
                 for key, entry in decode_scan(body)
             ]
 
@@ -240,7 +240,7 @@ class QueryableStateClient:
         )
         decode = codec.decode
         return [
-            None if entry is None else immutable_state(descriptor, decode(entry))
+            None if entry is None else result_state(descriptor, decode(entry))
             for entry in decode_entries(body)
         ]
 
