@@ -7,7 +7,7 @@ hold rows of its groups and filters while reading. Operator state is redistribut
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidemark.checkpoint.layout import SnapshotLocation
 from tidemark.checkpoint.metadata.model import (
@@ -22,7 +22,7 @@ from tidemark.state.key_groups import compute_key_group_range_for_operator_index
 from tidemark.state.redistribution import redistribute
 from tidemark.state.snapshot import OperatorStatePart
 
-__all__ = ["SubtaskRestore", "map_operators", "plan_restore", "resolve_max_parallelism"]
+__all__ = ["SubtaskRestore", "map_operators", "plan_restore", "resolve_max_parallelism", "restore_range"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,26 +123,37 @@ def plan_restore(
             if operator.is_keyed
             else None
         )
-        overlapping = [subtask for subtask in old if groups is not None and _overlap(subtask, groups)]
-        plans.append(
-            SubtaskRestore(
-                operator.uid,
-                index,
-                metadata.checkpoint_id,
-                location,
-                groups,
-                tuple(
-                    table
-                    for subtask in overlapping
-                    for table in subtask.tables
-                    # Empty tables travel too: the state's serializers must not be forgotten.
-                    if groups is not None and (not table.rows or table.overlaps(*groups))
-                ),
-                tuple(subtask.native for subtask in overlapping if subtask.native is not None),
-                tuple(parts[index]),
-            )
-        )
+        restore = restore_range(operator, metadata, location, groups)
+        plans.append(replace(restore, index=index, operator=tuple(parts[index])))
     return plans
+
+
+def restore_range(
+    operator: OperatorState,
+    metadata: CheckpointMetadata,
+    location: SnapshotLocation,
+    groups: tuple[int, int] | None,
+) -> SubtaskRestore:
+    """What of the keyed state and timers of an operator lies in a range of key groups; nothing without a range."""
+    if groups is None:
+        return SubtaskRestore(operator.uid, 0, metadata.checkpoint_id, location)
+    old = sorted(operator.subtasks, key=lambda subtask: subtask.index)
+    overlapping = [subtask for subtask in old if _overlap(subtask, groups)]
+    return SubtaskRestore(
+        operator.uid,
+        0,
+        metadata.checkpoint_id,
+        location,
+        groups,
+        tuple(
+            table
+            for subtask in overlapping
+            for table in subtask.tables
+            # Empty tables travel too: the state's serializers must not be forgotten.
+            if not table.rows or table.overlaps(*groups)
+        ),
+        tuple(subtask.native for subtask in overlapping if subtask.native is not None),
+    )
 
 
 def _overlap(subtask: SubtaskState, groups: tuple[int, int]) -> bool:

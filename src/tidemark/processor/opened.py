@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tidemark.checkpoint.layout import SnapshotLocation, resolve_snapshot_path, savepoint_location
 from tidemark.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState, read_metadata
-from tidemark.checkpoint.rescale import SubtaskRestore
+from tidemark.checkpoint.rescale import SubtaskRestore, restore_range
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.errors import ConfigError, UnknownStateError
@@ -140,21 +140,7 @@ class OpenSnapshot:
 
     def share(self, operator: OperatorState, groups: tuple[int, int]) -> Share:
         """What is needed to read one key-group range of an operator."""
-        overlapping = [subtask for subtask in _in_order(operator) if _overlaps(subtask, groups)]
-        restore = SubtaskRestore(
-            operator.uid,
-            0,
-            self.metadata.checkpoint_id,
-            self.location,
-            groups,
-            tuple(
-                table
-                for subtask in overlapping
-                for table in subtask.tables
-                if not table.rows or table.overlaps(*groups)
-            ),
-            tuple(subtask.native for subtask in overlapping if subtask.native is not None),
-        )
+        restore = restore_range(operator, self.metadata, self.location, groups)
         return Share(restore, operator.max_parallelism)
 
     def shares(
@@ -237,8 +223,3 @@ def _parts_by_size(operator: OperatorState) -> int:
 
 def _in_order(operator: OperatorState) -> list[SubtaskState]:
     return sorted(operator.subtasks, key=lambda subtask: subtask.index)
-
-
-def _overlaps(subtask: SubtaskState, groups: tuple[int, int]) -> bool:
-    mine = subtask.key_groups
-    return mine is not None and mine[0] <= groups[1] and mine[1] >= groups[0]
