@@ -31,7 +31,6 @@ from tidemark.errors import (
     MetadataError,
     StateMigrationException,
 )
-from tidemark.operators.key_tokens import type_or_pickled
 from tidemark.operators.window import WindowOperator, WindowSettings
 from tidemark.state.descriptors import (
     ListStateDescriptor,
@@ -40,6 +39,7 @@ from tidemark.state.descriptors import (
     ValueStateDescriptor,
 )
 from tidemark.state.key_groups import assign_to_key_group, compute_operator_index_for_key_group
+from tidemark.state.key_tokens import key_serializer_for
 from tidemark.state.ttl import StateTtlConfig
 from tidemark.testing import BroadcastHarness, OneInputHarness, OperatorSnapshot
 from tidemark.types.typeinfo import Types
@@ -54,7 +54,7 @@ KEYS = [f"key-{number}" for number in range(40)]
 
 
 def owner(key, parallelism):
-    group = assign_to_key_group(type_or_pickled(Types.STRING()).key_bytes(key), GROUPS)
+    group = assign_to_key_group(key_serializer_for(Types.STRING()).key_bytes(key), GROUPS)
     return compute_operator_index_for_key_group(GROUPS, parallelism, group)
 
 

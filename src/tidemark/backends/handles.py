@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.backends.table import ABSENT, Address, ListTable, MapTable, Table, ValueTable
 from tidemark.errors import ConfigError, IllegalStateError
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import (
     AggregatingState,
@@ -39,7 +40,6 @@ __all__ = [
     "TableReducingState",
     "TableValueState",
     "copier",
-    "map_key_codec",
     "pairs_of",
 ]
 
@@ -51,15 +51,6 @@ def copier(value: Any, immutable: bool) -> Callable[[], Any]:
     if immutable or value is None:
         return lambda: value
     return lambda: copy.deepcopy(value)
-
-
-def map_key_codec(spec: StateSpec) -> tuple[Normalizer | None, Normalizer | None]:
-    """Functions from map key to token and back; None where the key is its own token."""
-    serializer = spec.map_key
-    assert serializer is not None
-    if serializer.identity_key:
-        return serializer.normalizer(), None
-    return serializer.key_bytes, serializer.from_bytes
 
 
 class Handle(State):
@@ -358,7 +349,9 @@ class TableMapState(Handle, MapState[Any, Any]):
     def __init__(self, spec: StateSpec, context: KeyContext, table: MapTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
-        self._token_of, self._key_of = map_key_codec(spec)
+        assert spec.map_key is not None
+        tokens = KeyTokens(spec.map_key)
+        self._token_of, self._key_of = tokens.of_key, tokens.to_key
         self._changes = 0
 
     def _token(self, key: Any) -> Hashable:

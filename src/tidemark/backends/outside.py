@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemark.backends.table import ABSENT
-from tidemark.state.canonical import tokens_to_keys
 from tidemark.state.descriptors import AggregatingStateDescriptor, StateKind
 from tidemark.state.expiry import Living
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import NamespaceKind
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class OutsideView:
         if self.kind is StateKind.MAP:
             assert self.map_key is not None
             units = [unit[0] for unit in held.values()] if self.stamped else held.values()
-            entries = dict(zip(tokens_to_keys(list(held), self.map_key), units, strict=True))
+            entries = dict(zip(KeyTokens(self.map_key).keys(list(held)), units, strict=True))
             return bool(entries), entries or None
         value = held[0] if self.stamped else held
         return True, value if accumulator or self.get_result is None else self.get_result(value)

@@ -6,7 +6,7 @@ are (heap) or pass through serializers (RocksDB) is the store's business. With t
 unit is a pair `(value, last_access_ms)`; the table does not interpret it except when it writes a
 snapshot, cleans up, or serialises.
 
-Map keys are tokens too: the user's map key if its serializer has `identity_key`, else its bytes.
+Map keys are tokens too (`tidemark.state.key_tokens`).
 """
 
 from __future__ import annotations

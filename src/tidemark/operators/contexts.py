@@ -6,7 +6,6 @@ per record; it is valid during the call it was passed to. Operators write `stamp
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from tidemark.api.context import (
@@ -35,7 +34,6 @@ __all__ = [
     "OperatorTimerService",
     "SupportsElement",
     "TimerContext",
-    "key_reader",
 ]
 
 
@@ -44,11 +42,6 @@ class SupportsElement(Protocol):
 
     stamp: int | None
     out: Output
-
-
-def key_reader(backend: KeyedStateBackend) -> Callable[[Any], Any] | None:
-    """The function from token to key, or None where the token is the key."""
-    return None if backend.parameters.key_serializer.identity_key else backend.key_of
 
 
 class OperatorTimerService(TimerService):
@@ -148,7 +141,7 @@ class KeyedElementContext(ElementContext, KeyedProcessContext):
     def __init__(self, service: TimerService, backend: KeyedStateBackend) -> None:
         super().__init__(service)
         self._keys = backend.context
-        self._read_key = key_reader(backend)
+        self._read_key = backend.parameters.tokens.to_key
 
     def get_current_key(self) -> Any:
         """Key of the element or timer."""

@@ -19,13 +19,13 @@ from tidemark.operators.base import (
     OperatorEnvironment,
     Output,
 )
-from tidemark.operators.contexts import KeyedTimerService, key_reader
+from tidemark.operators.contexts import KeyedTimerService
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.operators.key_buffer import KeyBuffer, StillClock
-from tidemark.operators.key_tokens import type_or_pickled
 from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
 from tidemark.state.backend import NO_KEY, KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor, StateKind
+from tidemark.state.key_tokens import key_serializer_for
 from tidemark.state.namespace import Namespace, NamespaceKind
 from tidemark.state.operator_state import OperatorStateStore
 from tidemark.state.serializers.registry import serializer_for
@@ -67,9 +67,9 @@ class KeyedOperator(FunctionOperator):
 
     def setup(self, environment: OperatorEnvironment) -> None:
         """Attach to the host; creates backend and timers."""
-        self._backend: KeyedStateBackend = environment.make_backend(type_or_pickled(self._key_type))
+        self._backend: KeyedStateBackend = environment.make_backend(key_serializer_for(self._key_type))
         self._keys = self._backend.context
-        self._read_key = key_reader(self._backend)
+        self._read_key = self._backend.parameters.tokens.to_key
         self._timers = InternalTimers(
             self._keys,
             self._backend.parameters.max_parallelism,

@@ -16,18 +16,11 @@ import pyarrow as pa
 from tidemark.api.graph import Ship
 from tidemark.errors import ConfigError
 from tidemark.state.key_groups import key_groups_of
-from tidemark.state.key_hashing import hash_keys, hash_tokens, layout_of
-from tidemark.state.serializers.base import TypeSerializer
-from tidemark.types.typeinfo import TypeInformation, Types
+from tidemark.state.key_hashing import hash_tokens, layout_of
+from tidemark.state.key_tokens import KeyTokens, key_serializer_for
+from tidemark.types.typeinfo import TypeInformation
 
-__all__ = ["KeyRouter", "key_serializer_for", "split_evenly", "split_lists"]
-
-
-def key_serializer_for(key_type: TypeInformation | None) -> TypeSerializer[Any]:
-    """Serializer of keys; canonical pickle when no type was given."""
-    from tidemark.state.serializers.registry import serializer_for
-
-    return serializer_for(key_type if key_type is not None else Types.PICKLED_BYTE_ARRAY())
+__all__ = ["KeyRouter", "split_evenly", "split_lists"]
 
 
 class KeyRouter:
@@ -45,27 +38,22 @@ class KeyRouter:
         self._layout = layout_of(self.serializer)
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
-        self._normalize = self.serializer.normalizer()
+        self.key_tokens = KeyTokens(self.serializer)
 
     def tokens(self, values: Sequence[Any]) -> list[Any]:
-        """Key token of each value (see `tidemark.state.backend`)."""
-        keys = list(map(self._selector, values))
-        if self.serializer.identity_key:
-            return keys if self._normalize is None else list(map(self._normalize, keys))
-        return list(map(self.serializer.key_bytes, keys))
+        """Key token of each value."""
+        return self.key_tokens.of(list(map(self._selector, values)))
 
     def token_column(self, values: Sequence[Any]) -> pa.Array:
         """Like `tokens`, as an Arrow array."""
-        if self.serializer.identity_key:
-            return self.serializer.to_arrow(list(map(self._selector, values)))
-        return pa.array(self.tokens(values), pa.binary())
+        # Going into a column normalises keys, so that they count as stored ones.
+        return self.key_tokens.to_arrow(self.key_tokens.of_stored(list(map(self._selector, values))))
 
     def subtasks(self, tokens: Sequence[Any] | pa.Array) -> np.ndarray[Any, Any] | None:
         """Receiving subtask of each token; None when there is only one."""
         if self._parallelism == 1:
             return None
-        hash_all = hash_keys if isinstance(tokens, pa.Array) else hash_tokens
-        hashes = hash_all(tokens, self.serializer, self._layout)
+        hashes = hash_tokens(tokens, self.serializer, self._layout)
         groups = key_groups_of(hashes, self._max_parallelism)
         return np.asarray(groups.astype(np.int64) * self._parallelism // self._max_parallelism)
 

@@ -31,7 +31,6 @@ from tidemark.api.windows.triggers import EventTimeTrigger, ProcessingTimeTrigge
 from tidemark.api.windows.window import TimeWindow
 from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK, Batch, Output
 from tidemark.operators.emission import emit_result
-from tidemark.operators.key_tokens import token_maker, type_or_pickled
 from tidemark.operators.keyed_operator import KeyedOperator
 from tidemark.operators.merging_windows import MERGING_WINDOWS, MergingWindowSet, session_runs
 from tidemark.operators.stateless import method_of
@@ -134,9 +133,8 @@ class WindowOperator(KeyedOperator):
             self._service, self._runtime_context, self._window_state, merging=self._merges
         )
         self._late_records = metrics.counter("numLateRecordsDropped")
-        self._all_token = (
-            token_maker(type_or_pickled(self._key_type))(0) if self._settings.all_windows else None
-        )
+        tokens = self._backend.parameters.tokens
+        self._all_token = tokens.of([0])[0] if self._settings.all_windows else None
 
     def _register_states(self) -> None:
         self._contents: Any = self.keyed_state(self._settings.contents(), self.timer_namespace)

@@ -24,7 +24,8 @@ from tidemark.processor.opened import OpenSnapshot, Share, parse_ranges
 from tidemark.processor.operator_rows import operator_batch, operator_schema
 from tidemark.processor.rewrite import parse_key
 from tidemark.processor.spark import FORMAT, exact_schema, spark_type
-from tidemark.processor.tables import canonical_schema, canonical_tables, serializers_of
+from tidemark.processor.tables import canonical_schema, canonical_tables
+from tidemark.state.canonical import StateSerializers
 from tidemark.state.key_groups import assign_to_key_group
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.snapshot import StateMeta
@@ -142,12 +143,12 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
             for meta, batches in tables:
                 for batch in batches:
                     if request.key is not None:
-                        batch = _only_key(batch, _key_bytes(request.key, meta), serializers_of(meta).key)
+                        batch = _only_key(batch, _key_bytes(request.key, meta), StateSerializers.of(meta).key)
                     yield conform_batch(batch, exact)
 
 
 def _key_bytes(text: str, meta: StateMeta) -> bytes:
-    key = serializers_of(meta).key
+    key = StateSerializers.of(meta).key
     return key.key_bytes(parse_key(text, key))
 
 

@@ -20,9 +20,9 @@ from tidemark.errors import ConfigError
 from tidemark.processor.canonical_copy import StreamedTable, write_rows
 from tidemark.processor.columns import key_group_column
 from tidemark.processor.opened import OpenSnapshot, metas_of, rows_of, split_groups
-from tidemark.processor.tables import canonical_schema, canonical_tables, serializers_of
+from tidemark.processor.tables import canonical_schema, canonical_tables
 from tidemark.processor.target import NewSavepoint
-from tidemark.state.canonical import MAX_BATCH_ROWS
+from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot
 from tidemark.state.snapshot import OperatorStatePart, Redistribution, StateMeta
@@ -137,7 +137,7 @@ class DealtOperator:
         """Handles of one state, with the subtask each belongs to."""
         change = self._change
         schema = canonical_schema(self._snapshot, self._operator.uid, old_meta)
-        meta, serializer = old_meta, change.new if change is not None else serializers_of(old_meta).key
+        meta, serializer = old_meta, change.new if change is not None else StateSerializers.of(old_meta).key
         if change is not None:
             meta = replace(meta, key=dump_serializer_snapshot(serializer))
             at = schema.get_field_index("key")

@@ -18,7 +18,8 @@ from tidemark.checkpoint.metadata import OperatorState
 from tidemark.errors import StateMigrationException
 from tidemark.processor.opened import OpenSnapshot, metas_of
 from tidemark.processor.operator_rows import operator_batch
-from tidemark.processor.tables import canonical_tables, serializers_of
+from tidemark.processor.tables import canonical_tables
+from tidemark.state.canonical import StateSerializers
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.pickled import PickleSerializer
 from tidemark.state.snapshot import StateMeta
@@ -181,7 +182,7 @@ def _same_pickle(left: Any, right: Any) -> bool:
 def _shown_key(meta: StateMeta) -> Any:
     """How a stored key is shown: pickled ones as what they are, if that can be told."""
     try:
-        serializer: TypeSerializer[Any] = serializers_of(meta).key
+        serializer: TypeSerializer[Any] = StateSerializers.of(meta).key
     except StateMigrationException:
         return lambda key: key
     if not isinstance(serializer, PickleSerializer):

@@ -27,9 +27,10 @@ from tidemark.processor.functions import KeyedStateReaderFunction, WindowReaderF
 from tidemark.processor.opened import Share
 from tidemark.processor.tables import canonical_tables, restored_backend
 from tidemark.state.backend import NO_KEY, KeyedStateBackend
-from tidemark.state.canonical import StateSerializers, keys_to_tokens, read_rows
+from tidemark.state.canonical import StateSerializers, read_rows
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.immutable import immutable_state
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
 from tidemark.state.serializers.base import TypeSerializer
@@ -254,13 +255,14 @@ def _window_pairs(
     """Key token and namespace of every window that has content."""
     name = windows.descriptor.name
     columns = windows.namespace.columns
+    tokens = KeyTokens(key)
     only = share.only(windows.descriptor.kind, name)
     with canonical_tables(only, storage, lambda meta: meta.name == name) as tables:
         for _meta, batches in tables:
             for batch in batches:
-                tokens = keys_to_tokens(key.from_arrow(batch.column("key")), key)
+                found = tokens.of_stored(key.from_arrow(batch.column("key")))
                 parts = [batch.column(column).to_pylist() for column in columns]
-                yield from zip(tokens, zip(*parts, strict=True), strict=True)
+                yield from zip(found, zip(*parts, strict=True), strict=True)
 
 
 def _actual(assigner: WindowAssigner[Any, Any], merging: Any, namespace: Namespace) -> Window:

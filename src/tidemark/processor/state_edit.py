@@ -23,7 +23,6 @@ from tidemark.errors import ConfigError, SerializationError
 from tidemark.processor.columns import conform, key_group_column
 from tidemark.processor.spark import map_in_arrow
 from tidemark.processor.spark_bootstrap import HANDLES, by_part, collect_handles, handle_row, moved, reporting
-from tidemark.processor.tables import serializers_of
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
 from tidemark.state.descriptors import StateKind
 from tidemark.state.serializers.base import TypeSerializer
@@ -50,7 +49,7 @@ class EditedState:
 
     def serializers(self) -> StateSerializers:
         """The serializers the state was written with."""
-        return serializers_of(self.meta)
+        return StateSerializers.of(self.meta)
 
     def schema(self) -> pa.Schema:
         """Columns of the canonical table."""

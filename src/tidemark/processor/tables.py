@@ -29,7 +29,6 @@ from tidemark.state.backend import BackendParameters, KeyedStateBackend
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import StateKind
 from tidemark.state.serializers.base import TypeSerializer
-from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta, state_schema
 
 __all__ = [
@@ -38,25 +37,9 @@ __all__ = [
     "key_serializer_of",
     "make_store",
     "restored_backend",
-    "serializers_of",
 ]
 
 Table = tuple[StateMeta, Iterator[pa.RecordBatch]]
-
-
-def serializers_of(meta: StateMeta) -> StateSerializers:
-    """The serializers a state was written with.
-
-    Raises:
-        StateMigrationException: A class they need cannot be imported here.
-    """
-
-    def restored(snapshot: bytes | None) -> TypeSerializer[Any] | None:
-        return load_serializer_snapshot(snapshot).restore_serializer() if snapshot else None
-
-    key = restored(meta.key)
-    assert key is not None
-    return StateSerializers(key, restored(meta.value), restored(meta.map_key))
 
 
 def key_serializer_of(metas: list[StateMeta]) -> TypeSerializer[Any]:
@@ -66,7 +49,7 @@ def key_serializer_of(metas: list[StateMeta]) -> TypeSerializer[Any]:
         UnknownStateError: The operator wrote no state that would tell.
     """
     for meta in metas:
-        return serializers_of(meta).key
+        return StateSerializers.of(meta).key
     raise UnknownStateError(
         "The operator has no keyed state and no timers, so the type of its keys is unknown."
     )
@@ -81,7 +64,7 @@ def canonical_schema(snapshot: OpenSnapshot, uid: str, meta: StateMeta) -> pa.Sc
         StateMigrationException: Neither is possible.
     """
     try:
-        serializers = serializers_of(meta)
+        serializers = StateSerializers.of(meta)
         return state_schema(meta, serializers.key, serializers.value, serializers.map_key)
     except StateMigrationException:
         for subtask in snapshot.operator(uid).subtasks:

@@ -13,6 +13,7 @@ from tidemark.queryable.codec import StateCodec
 from tidemark.queryable.protocol import Entry, Published, Signature
 from tidemark.state.backend import KeyedStateBackend, KeyToken
 from tidemark.state.descriptors import StateDescriptor, StateKind
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot
 
@@ -38,7 +39,7 @@ class QueryableHost(Protocol):
 class PublishedState:
     """One queryable state of one slot."""
 
-    __slots__ = ("_accumulator", "_backend", "_codec", "_key", "_state_name", "_uid", "signature")
+    __slots__ = ("_accumulator", "_backend", "_codec", "_state_name", "_tokens", "_uid", "signature")
 
     def __init__(self, registration: Registration, codec: StateCodec, signature: Signature) -> None:
         """Prepare for reading; `codec` and its `signature` belong to the registered descriptor."""
@@ -46,7 +47,7 @@ class PublishedState:
         self._state_name = descriptor.name
         self._accumulator = descriptor.kind is StateKind.AGGREGATING
         self._codec = codec
-        self._key = codec.key
+        self._tokens = KeyTokens(codec.key)
         self.signature = signature
 
     def look_up(self, keys: Sequence[bytes]) -> list[Entry | None]:
@@ -55,14 +56,12 @@ class PublishedState:
         Raises:
             SerializationError: Key bytes that no key has.
         """
-        if self._key.identity_key:
-            return [self._entry(token) for token in map(self._key.from_bytes, keys)]
-        return [self._entry(key) for key in keys]
+        from_bytes = self._tokens.from_bytes
+        return [self._entry(key if from_bytes is None else from_bytes(key)) for key in keys]
 
     def keys(self, limit: int) -> list[bytes]:
         """Key bytes of at most `limit` keys that hold a value."""
-        tokens = self._backend.keys(self._state_name, limit=limit)
-        return list(map(self._key.key_bytes, tokens)) if self._key.identity_key else tokens
+        return self._tokens.all_bytes(self._backend.keys(self._state_name, limit=limit))
 
     def describe(self, name: str) -> Published:
         """What clients and the proxy need to know about it."""

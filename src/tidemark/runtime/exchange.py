@@ -248,12 +248,12 @@ class ToSlot:
         assert column is not None
         keys = None
         with self._named("key selector"):
-            if self._key_at is not None and router.serializer.identity_key:
+            if self._key_at is not None and router.key_tokens.are_keys:
                 keys = column.field(self._key_at).cast(router.serializer.arrow_type())
             if keys is None or keys.null_count:
                 # Only the serializer knows whether a key may be None.
                 keys = router.token_column(records.values)
-            targets = router.subtasks(keys if router.serializer.identity_key else keys.to_pylist())
+            targets = router.subtasks(keys)
         stamps = None if records.timestamps is None else pa.array(records.timestamps, pa.int64())
         if targets is None:
             self._exchange.send(0, self._edge_at, *self._codec.encode_column(column, stamps, keys))

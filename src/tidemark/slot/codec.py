@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.operators.base import Batch
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.serializers.base import TypeSerializer
 
 __all__ = ["BatchCodec", "codec_for"]
@@ -33,7 +34,7 @@ class BatchCodec:
     ) -> None:
         self.serializer = serializer
         """None: the stream is untyped."""
-        self._key = key
+        self._key = None if key is None else KeyTokens(key)
         self._schemas: dict[int, pa.Schema] = {}
 
     def encode(self, batch: Batch) -> tuple[int, Any]:
@@ -96,13 +97,12 @@ class BatchCodec:
             timestamps = _int_list(columns[1])
         if flags & _KEYS:
             assert self._key is not None
-            column = columns[-1]
-            keys = self._key.from_arrow(column) if self._key.identity_key else column.to_pylist()
+            keys = self._key.from_arrow(columns[-1])
         return Batch(self.serializer.from_arrow(columns[0]), timestamps, keys)
 
     def _key_array(self, keys: list[Any]) -> pa.Array:
         assert self._key is not None
-        return self._key.to_arrow(keys) if self._key.identity_key else pa.array(keys, type=pa.binary())
+        return self._key.to_arrow(keys)
 
     def _schema(self, flags: int) -> pa.Schema:
         schema = self._schemas.get(flags)
@@ -113,9 +113,7 @@ class BatchCodec:
                 fields.append(pa.field("t", pa.int64()))
             if flags & _KEYS:
                 assert self._key is not None
-                fields.append(
-                    pa.field("k", self._key.arrow_type() if self._key.identity_key else pa.binary())
-                )
+                fields.append(pa.field("k", self._key.arrow_type()))
             schema = self._schemas[flags] = pa.schema(fields)
         return schema
 

@@ -21,7 +21,6 @@ from tidemark.operators.base import (
     RestoredState,
     SubtaskInfo,
 )
-from tidemark.operators.routing import key_serializer_for
 from tidemark.operators.source import SourceOperator
 from tidemark.slot.building import operator_of
 from tidemark.slot.codec import BatchCodec, codec_for
@@ -30,6 +29,7 @@ from tidemark.slot.restoring import load_restored_state
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
+from tidemark.state.key_tokens import key_serializer_for
 
 __all__ = ["Hosted", "Hosting", "SlotMeans"]
 

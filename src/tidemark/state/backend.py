@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import NoCurrentKeyError
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["NO_KEY", "BackendParameters", "KeyContext", "KeyToken", "KeyedStateBackend"]
 
 KeyToken = Any
-"""What identifies a key inside a slot: the key itself where Python equality and byte equality agree
-(`serializer.identity_key`), else its serialised bytes."""
+"""What identifies a key inside a slot; made by `tidemark.state.key_tokens.KeyTokens`."""
 
 
 class _NoKey:
@@ -86,6 +86,11 @@ class BackendParameters:
     """Private scratch directory for backends that keep files; they may create it and delete it."""
     options: dict[str, Any] = field(default_factory=dict)
     """Backend-specific settings, plain data (see each backend's `options` module)."""
+    tokens: KeyTokens = field(init=False, repr=False, compare=False)
+    """The tokens of its keys."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", KeyTokens(self.key_serializer))
 
 
 class KeyedStateBackend(ABC):
@@ -194,8 +199,8 @@ class KeyedStateBackend(ABC):
 
     def key_of(self, token: KeyToken) -> Any:
         """The user's key behind a token."""
-        serializer = self.parameters.key_serializer
-        return token if serializer.identity_key else serializer.from_bytes(token)
+        to_key = self.parameters.tokens.to_key
+        return token if to_key is None else to_key(token)
 
     def iterate_tokens(self, state_names: Iterable[str]) -> Iterator[KeyToken]:
         """Every token that holds a value in any of the states, each once."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from tidemark.errors import ConfigError, UnsupportedOperationException
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.primitives import BroadcastState, ReadOnlyBroadcastState
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot
@@ -96,6 +97,7 @@ class HeapBroadcastState(_BroadcastReading, BroadcastState[Any, Any]):
         "_name",
         "_normalize",
         "_token_of",
+        "_tokens",
         "_value_serializer",
     )
 
@@ -104,8 +106,8 @@ class HeapBroadcastState(_BroadcastReading, BroadcastState[Any, Any]):
         self._name = name
         self._key_serializer = key
         self._value_serializer = value
-        self._token_of = key.normalizer() if key.identity_key else key.key_bytes
-        self._key_of = None if key.identity_key else key.from_bytes
+        self._tokens = KeyTokens(key)
+        self._token_of, self._key_of = self._tokens.of_key, self._tokens.to_key
         self._normalize = value.normalizer()
         self._entries = {}
         self._changes = [0]
@@ -142,9 +144,10 @@ class HeapBroadcastState(_BroadcastReading, BroadcastState[Any, Any]):
         """The content, serialised now."""
         key, value = self._key_serializer, self._value_serializer
         elements: list[bytes] = []
-        for token, held in self._entries.items():
-            elements.append(key.key_bytes(token) if key.identity_key else token)  # type: ignore[arg-type]
-            elements.append(value.to_bytes(held))
+        for written, held in zip(
+            self._tokens.all_bytes(list(self._entries)), self._entries.values(), strict=True
+        ):
+            elements += (written, value.to_bytes(held))
         return OperatorStatePart(
             self._name,
             Redistribution.BROADCAST,

@@ -24,10 +24,12 @@ import pyarrow as pa
 
 from tidemark.state.descriptors import StateKind
 from tidemark.state.key_groups import key_groups_of
-from tidemark.state.key_hashing import hash_keys, hash_tokens, layout_of
+from tidemark.state.key_hashing import hash_tokens, layout_of
 from tidemark.state.key_memory import KeyColumns
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import Namespace
 from tidemark.state.serializers.base import TypeSerializer
+from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta
 
 __all__ = [
@@ -36,9 +38,7 @@ __all__ = [
     "RowSource",
     "Rows",
     "StateSerializers",
-    "keys_to_tokens",
     "read_rows",
-    "tokens_to_keys",
 ]
 
 MAX_BATCH_ROWS = 1 << 16
@@ -55,6 +55,20 @@ class StateSerializers:
     key: TypeSerializer[Any]
     value: TypeSerializer[Any] | None = None
     map_key: TypeSerializer[Any] | None = None
+
+    @staticmethod
+    def of(meta: StateMeta) -> StateSerializers:
+        """The serializers a state was written with.
+
+        Raises:
+            StateMigrationException: One of them cannot be rebuilt, for instance because its class is gone.
+        """
+
+        def restored(snapshot: bytes | None) -> TypeSerializer[Any] | None:
+            return load_serializer_snapshot(snapshot).restore_serializer() if snapshot else None
+
+        key = load_serializer_snapshot(meta.key).restore_serializer()
+        return StateSerializers(key, restored(meta.value), restored(meta.map_key))
 
 
 @dataclass(slots=True)
@@ -94,22 +108,6 @@ RowSource = Callable[[int], Iterator[Rows]]
 """Gives all rows of a state, those of so many addresses at a time; may be called again."""
 
 
-def keys_to_tokens(keys: list[Any], serializer: TypeSerializer[Any]) -> list[Hashable]:
-    """Tokens of keys: the keys themselves where Python equality will do, else their canonical bytes."""
-    if serializer.identity_key:
-        return keys
-    key_bytes = serializer.key_bytes
-    return [key_bytes(key) for key in keys]
-
-
-def tokens_to_keys(tokens: Sequence[Any], serializer: TypeSerializer[Any]) -> Sequence[Any]:
-    """The inverse of `keys_to_tokens`."""
-    if serializer.identity_key:
-        return tokens
-    from_bytes = serializer.from_bytes
-    return [from_bytes(token) for token in tokens]
-
-
 class RowEncoder:
     """Turns the rows of one state into its canonical batches: sorted by key group, and of bounded size.
 
@@ -126,6 +124,7 @@ class RowEncoder:
         self._schema = schema
         self._serializers = serializers
         self._layout = layout_of(serializers.key)
+        self._tokens = KeyTokens(serializers.key)
         self._max_parallelism = max_parallelism
 
     def batches(self, source: RowSource) -> Iterator[pa.RecordBatch]:
@@ -192,17 +191,12 @@ class RowEncoder:
         yield pa.RecordBatch.from_arrays([pa.array(groups), *columns], schema=self._schema)
 
     def _keys(self, tokens: Sequence[Hashable]) -> Any:
-        serializer = self._serializers.key
-        return serializer.to_arrow(tokens_to_keys(tokens, serializer))
+        return self._serializers.key.to_arrow(self._tokens.keys(tokens))
 
     def _groups(self, tokens: Sequence[Hashable], keys: pa.Array) -> np.ndarray[Any, Any]:
         """Key group (uint16) of every key; where keys are their own tokens, their column is enough."""
-        serializer = self._serializers.key
-        if serializer.identity_key:
-            hashes = hash_keys(keys, serializer, self._layout)
-        else:
-            hashes = hash_tokens(tokens, serializer, self._layout)
-        return key_groups_of(hashes, self._max_parallelism)
+        hashed = keys if self._tokens.are_keys else tokens
+        return key_groups_of(hash_tokens(hashed, self._serializers.key, self._layout), self._max_parallelism)
 
     def _key_columns(self, groups: list[Any], keys: list[Any]) -> KeyColumns:
         column = pa.chunked_array(keys, self._schema.field(1).type).combine_chunks()
@@ -228,7 +222,7 @@ class RowEncoder:
             columns.append(_list_column(rows.values, value, self._schema.field("value").type))
         else:
             if rows.map_keys is not None and map_key is not None:
-                columns.append(map_key.to_arrow(tokens_to_keys(rows.map_keys, map_key)))
+                columns.append(map_key.to_arrow(KeyTokens(map_key).keys(rows.map_keys)))
             columns.append(value.to_arrow(rows.values))
         if rows.stamps is not None:
             columns.append(pa.array(rows.stamps, pa.list_(pa.int64()) if is_list else pa.int64()))
@@ -264,7 +258,7 @@ def _list_column(
 
 def read_rows(meta: StateMeta, serializers: StateSerializers, batch: pa.RecordBatch) -> Rows:
     """The live objects behind one canonical batch."""
-    tokens = keys_to_tokens(serializers.key.from_arrow(batch.column("key")), serializers.key)
+    tokens = KeyTokens(serializers.key).of_stored(serializers.key.from_arrow(batch.column("key")))
     names = meta.namespace.columns
     namespaces = (
         list(zip(*[batch.column(name).to_pylist() for name in names], strict=True)) if names else None
@@ -282,7 +276,6 @@ def read_rows(meta: StateMeta, serializers: StateSerializers, batch: pa.RecordBa
         return Rows(tokens, values, namespaces, None, stamps)
     map_keys = None
     if serializers.map_key is not None:
-        map_keys = keys_to_tokens(
-            serializers.map_key.from_arrow(batch.column("map_key")), serializers.map_key
-        )
+        found = serializers.map_key.from_arrow(batch.column("map_key"))
+        map_keys = KeyTokens(serializers.map_key).of_stored(found)
     return Rows(tokens, serializers.value.from_arrow(column), namespaces, map_keys, stamps)

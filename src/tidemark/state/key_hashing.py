@@ -73,9 +73,11 @@ def hash_keys(
 
 
 def hash_tokens(
-    tokens: Sequence[Any], serializer: TypeSerializer[Any], layout: np.dtype[Any] | None
+    tokens: Sequence[Any] | pa.Array, serializer: TypeSerializer[Any], layout: np.dtype[Any] | None
 ) -> np.ndarray[Any, Any]:
-    """Stable hash of the key behind each token (see `tidemark.state.backend`)."""
+    """Stable hash of the key behind each token (see `tidemark.state.key_tokens`)."""
     if serializer.identity_key:
         return hash_keys(tokens, serializer, layout)
-    return stable_hash_array(pa.array(tokens, type=pa.large_binary()))
+    return stable_hash_array(
+        tokens if isinstance(tokens, pa.Array) else pa.array(tokens, type=pa.large_binary())
+    )

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from tidemark.clock import ManualClock
 from tidemark.state.backend import NO_KEY, BackendParameters, KeyedStateBackend
-from tidemark.state.canonical import keys_to_tokens
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
 from tidemark.state.namespace import Namespace
 from tidemark.state.serializers.registry import serializer_for
@@ -84,7 +83,7 @@ def as_key(
     backend: KeyedStateBackend, key: Any, namespace: Namespace | None = None, *handles: Any
 ) -> Iterator[None]:
     """A batch in which `key` is current; `handles` are set to `namespace`."""
-    [token] = keys_to_tokens([key], backend.parameters.key_serializer)
+    [token] = backend.parameters.tokens.of_stored([key])
     backend.start_batch([token])
     backend.context.token = token
     try:

@@ -34,11 +34,11 @@ from tidemark.operators.base import (
     SubtaskInfo,
 )
 from tidemark.operators.factory import create_operator
-from tidemark.operators.key_tokens import token_maker, type_or_pickled
 from tidemark.operators.keyed_operator import KeyedOperator
 from tidemark.operators.stores import create_store
 from tidemark.state.backend import BackendParameters, KeyedStateBackend
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
+from tidemark.state.key_tokens import KeyTokens, key_serializer_for
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.testing.snapshot import OperatorSnapshot
 from tidemark.types.typeinfo import TypeInformation, to_type_info
@@ -76,7 +76,7 @@ class SubtaskHarness:
         )
         self._operator = spec if isinstance(spec, Operator) else create_operator(spec, self._key_type)
         self._keyed = isinstance(self._operator, KeyedOperator)
-        self._token = token_maker(type_or_pickled(self._key_type))
+        self._tokens = KeyTokens(key_serializer_for(self._key_type))
         # Only stores that keep files create it; gone with the harness, closed or not.
         self._scratch = Path(tempfile.gettempdir()) / f"tidemark-harness-{uuid.uuid4().hex}"
         self._remove_scratch = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
@@ -155,7 +155,7 @@ class SubtaskHarness:
     def _process(
         self, input_index: int, value: Any, timestamp: int | None, select: Callable[[Any], Any] | None
     ) -> None:
-        keys = None if select is None else [self._token(select(value))]
+        keys = None if select is None else self._tokens.of([select(value)])
         batch = Batch([value], None if timestamp is None else [timestamp], keys)
         self._drive(lambda out: self._operator.process(input_index, batch, out))
 

@@ -18,6 +18,7 @@ from tidemark.state.canonical import (
 from tidemark.state.descriptors import StateKind
 from tidemark.state.key_groups import assign_to_key_group
 from tidemark.state.key_memory import KeyColumns, KeyMemory
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.layers import KeyMark
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.serializers import serializer_for
@@ -43,7 +44,7 @@ from tidemark.types.typeinfo import Types
 )
 def test_key_groups_of_tokens_are_those_of_the_key_bytes(key_type: Any, keys: list[Any]) -> None:
     serializer = serializer_for(key_type)
-    tokens = canonical.keys_to_tokens(keys, serializer)
+    tokens = KeyTokens(serializer).of_stored(keys)
 
     meta = StateMeta("s", StateKind.VALUE, b"", b"")
     serializers = StateSerializers(serializer, serializer_for(Types.LONG()))

@@ -31,6 +31,7 @@ from tidemark.backends.registration import (
 from tidemark.backends.table import ABSENT
 from tidemark.errors import BackendError
 from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
+from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.layers import FrozenView
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
@@ -170,7 +171,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """The table of a state, registered or merely restored, and what is to be seen of it."""
         restored = self._restored.get(name)
         if restored is not None:
-            map_key = restored.stored_serializers().map_key
+            map_key = StateSerializers.of(restored.meta).map_key
             return restored.decoded(), OutsideView.of_restored(restored.meta, map_key)
         view = OutsideView.of(self._states.spec(name), self.parameters.clock.now())
         return self._tables[name], view

@@ -58,7 +58,7 @@ class RestoredState:
 
     def _decode_at_once(self) -> None:
         try:
-            self._serializers = self.stored_serializers()
+            self._serializers = StateSerializers.of(self.meta)
         except StateMigrationException:
             return
         assert self._serializers.value is not None
@@ -79,25 +79,12 @@ class RestoredState:
             return self.table.num_entries()
         return sum(batch.num_rows for batch in self._batches)
 
-    def stored_serializers(self) -> StateSerializers:
-        """The serializers the state was written with.
-
-        Raises:
-            StateMigrationException: One of them cannot be rebuilt.
-        """
-        key, value, map_key = self.meta.key, self.meta.value, self.meta.map_key
-        return StateSerializers(
-            load_serializer_snapshot(key).restore_serializer(),
-            load_serializer_snapshot(value).restore_serializer(),
-            None if map_key is None else load_serializer_snapshot(map_key).restore_serializer(),
-        )
-
     def decoded(self) -> HeapTable:
         """The rows as objects of the old type, for reading only."""
         if self.table is not None:
             return self.table
         table = new_table(self.meta.kind)
-        _fill(table, self.meta, self.stored_serializers(), self._batches)
+        _fill(table, self.meta, StateSerializers.of(self.meta), self._batches)
         return table
 
     def take_over(self, resolution: Resolution) -> HeapTable:
@@ -130,7 +117,7 @@ class RestoredState:
 
     def _schema(self) -> pa.Schema:
         try:
-            serializers = self.stored_serializers()
+            serializers = StateSerializers.of(self.meta)
         except StateMigrationException:
             return pa.schema([("key_group", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
         return state_schema(self.meta, serializers.key, serializers.value, serializers.map_key)

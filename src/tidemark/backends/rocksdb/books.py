@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -15,7 +15,6 @@ from tidemark.errors import StateMigrationException
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.expiry import Living
 from tidemark.state.serializers.base import TypeSerializer
-from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta
 
 __all__ = ["RestoredState", "StateBooks"]
@@ -30,15 +29,10 @@ class RestoredState:
 
     def readers(self) -> StateSerializers:
         """The serializers whose values users know; where a class is gone, those that carry the rows."""
-        snapshots = (self.meta.value, self.meta.map_key)
         try:
-            value, map_key = [
-                None if snapshot is None else load_serializer_snapshot(snapshot).restore_serializer()
-                for snapshot in snapshots
-            ]
+            return replace(StateSerializers.of(self.meta), key=self.serializers.key)
         except StateMigrationException:
             return self.serializers
-        return StateSerializers(self.serializers.key, value, map_key)
 
 
 class StateBooks:

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.state.key_groups import key_groups_of, stable_hash, stable_hash_array, stable_hash_words
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import Namespace, NamespaceKind
 from tidemark.state.serializers.base import length_prefix, read_length
 
@@ -95,10 +96,10 @@ class KeyCodec:
     """Translates between key tokens and the parts of row keys they determine."""
 
     def __init__(self, serializer: TypeSerializer[Any], max_parallelism: int) -> None:
-        self._serializer = serializer
+        self._tokens = KeyTokens(serializer)
         self._max_parallelism = max_parallelism
         self._width = serializer.fixed_width
-        self._plain_long = serializer.identity_key and getattr(serializer, "struct_code", None) == "q"
+        self._plain_long = self._tokens.are_keys and getattr(serializer, "struct_code", None) == "q"
         self._places: dict[KeyToken, Place] = {}
 
     def place(self, token: KeyToken) -> Place:
@@ -118,7 +119,7 @@ class KeyCodec:
     def rows(self, tokens: Sequence[KeyToken], state: bytes) -> list[bytes]:
         """Row keys of many tokens in a state without namespace, made together."""
         if self._width is None:
-            keys = [self.key_bytes(token) for token in tokens]
+            keys = self._tokens.all_bytes(list(tokens))
             groups = self._groups(stable_hash_array(pa.array(keys, pa.binary()))).tobytes()
             part = self.key_part
             return [groups[2 * at : 2 * at + 2] + state + part(key) for at, key in enumerate(keys)]
@@ -135,7 +136,7 @@ class KeyCodec:
         """Key bytes, one row per token."""
         if self._plain_long:
             return np.fromiter(tokens, np.int64, len(tokens)).astype(">i8").view(np.uint8).reshape(-1, 8)
-        joined = b"".join([self.key_bytes(token) for token in tokens])
+        joined = b"".join(self._tokens.all_bytes(list(tokens)))
         return np.frombuffer(joined, np.uint8).reshape(len(tokens), -1)
 
     def _hashes(self, keys: NDArray[Any]) -> NDArray[Any]:
@@ -151,7 +152,8 @@ class KeyCodec:
 
     def key_bytes(self, token: KeyToken) -> bytes:
         """Serialised key behind a token."""
-        return self._serializer.key_bytes(token) if self._serializer.identity_key else token
+        to_bytes = self._tokens.to_bytes
+        return token if to_bytes is None else to_bytes(token)
 
     def key_part(self, key: bytes) -> bytes:
         """The key as it stands in row keys."""
@@ -175,7 +177,8 @@ class KeyCodec:
 
     def token(self, key: bytes) -> KeyToken:
         """Token of serialised key bytes."""
-        return self._serializer.from_bytes(key) if self._serializer.identity_key else key
+        from_bytes = self._tokens.from_bytes
+        return key if from_bytes is None else from_bytes(key)
 
 
 def encode_stamp(stamp: int) -> bytes:

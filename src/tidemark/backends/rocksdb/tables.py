@@ -7,7 +7,7 @@ read already, then at the store. Value-like states have a module of their own, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.backends.rocksdb.cache import MISS, GenerationCache
@@ -18,6 +18,7 @@ from tidemark.backends.rocksdb.value_rows import ValueRows
 from tidemark.backends.table import ABSENT, Address
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import StateKind
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import NamespaceKind
 
 if TYPE_CHECKING:
@@ -231,8 +232,8 @@ class MapRows(_KnowingTable):
         super().__init__(scope, state_id, serializer, ttl, namespaced)
         self._maps: dict[Any, _Entries] = {}
         self._kept = GenerationCache(scope.store.options.read_cache_size if serializer.immutable else 0)
-        self._key_bytes: Callable[[Any], bytes] | None = map_key.key_bytes if map_key.identity_key else None
-        self._map_key_of: Callable[[bytes], Any] | None = map_key.from_bytes if map_key.identity_key else None
+        tokens = KeyTokens(map_key)
+        self._key_bytes, self._map_key_of = tokens.to_bytes, tokens.from_bytes
 
     def _of(self, at: Any) -> _Entries:
         entries = self._maps.get(at)

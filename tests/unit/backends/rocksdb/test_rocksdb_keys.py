@@ -15,8 +15,8 @@ from tidemark.backends.rocksdb.keys import (
     unit_codec,
 )
 from tidemark.backends.rocksdb.store import after
-from tidemark.state.canonical import keys_to_tokens
 from tidemark.state.key_groups import assign_to_key_group
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import Namespace, NamespaceKind
 from tidemark.state.serializers import serializer_for
 from tidemark.types.typeinfo import Types
@@ -35,7 +35,7 @@ KEYS = [
 def test_row_keys_made_together_equal_those_made_one_by_one(key_type: Any, keys: list[Any]) -> None:
     serializer = serializer_for(key_type)
     codec = KeyCodec(serializer, 128)
-    tokens = keys_to_tokens(list(keys), serializer)
+    tokens = KeyTokens(serializer).of_stored(list(keys))
 
     together = codec.rows(tokens, b"\x00\x05")
 
