@@ -1,6 +1,6 @@
 """State handles over tables: the meaning of the six kinds of keyed state, the same for every backend.
 
-A handle knows the rules of spec 8.2 (what None does, what an empty list does, when a map iteration is
+A handle knows the rules of its kind (what None does, what an empty list does, when a map iteration is
 broken) and nothing of how a store keeps things. Every value passes the normalizer of its serializer on
 its way in, so that a store that keeps objects and one that keeps bytes hold the same values. The handles
 with time-to-live are in `tidemark.backends.ttl`.

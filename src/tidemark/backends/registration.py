@@ -199,7 +199,7 @@ class Resolution:
 
 
 def resolve_restored(restored: StateMeta, spec: StateSpec) -> Resolution:
-    """Decide whether the restored state can be read as the new descriptor asks (spec 9.4, 17, 18.5).
+    """Decide whether the restored state can be read as the new descriptor asks (`docs/guides/schema-evolution.md`).
 
     Raises:
         StateMigrationException: It cannot; the message names the state and both sides.

@@ -1,1 +1,1 @@
-"""The state processor: snapshots read, changed and written as Spark data, without a running job (spec 20)."""
+"""The state processor: snapshots read, changed and written as Spark data, without a running job."""

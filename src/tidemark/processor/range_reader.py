@@ -110,7 +110,7 @@ class RangeRead:
         merging: Any = None
         if isinstance(windows.assigner, MergingWindowAssigner):
             merging = backend.state(MERGING_WINDOWS)
-        context = _WindowContext(states, timers, windows, backend)
+        context = _WindowContext(states, timers, windows)
         pairs = _window_pairs(share, storage, windows, self.key)
         while chunk := list(islice(pairs, _CHUNK)):
             emitted: list[Any] = []
@@ -122,7 +122,7 @@ class RangeRead:
                     if held is None:
                         continue
                     elements = list(held) if windows.descriptor.kind is StateKind.LIST else [held]
-                    context.token, context.namespace = token, namespace
+                    context.token = token
                     context.current = _actual(windows.assigner, merging, namespace)
                     result = function.read_window(backend.key_of(token), context, elements)
                     if result is not None:
@@ -155,7 +155,6 @@ class _KeyContext(KeyedStateReaderFunction.Context):
     def __init__(self, timers: dict[str, Timers]) -> None:
         self._timers = timers
         self.token: Any = NO_KEY
-        self.namespace: Namespace = VOID
 
     def registered_event_time_timers(self) -> set[int]:
         return self._of(EVENT_TIMERS)
@@ -165,17 +164,14 @@ class _KeyContext(KeyedStateReaderFunction.Context):
 
     def _of(self, domain: str) -> set[int]:
         by_namespace = self._timers.get(domain, {}).get(self.token, {})
-        return set(by_namespace.get(self.namespace, ()))
+        return set(by_namespace.get(self._namespace(), ()))
+
+    def _namespace(self) -> Namespace:
+        return VOID
 
 
 class _WindowContext(_KeyContext, WindowReaderFunction.Context):
-    def __init__(
-        self,
-        states: _States,
-        timers: dict[str, Timers],
-        windows: WindowContents,
-        backend: KeyedStateBackend,
-    ) -> None:
+    def __init__(self, states: _States, timers: dict[str, Timers], windows: WindowContents) -> None:
         super().__init__(timers)
         self._states = states
         self._kind = windows.namespace
@@ -186,10 +182,9 @@ class _WindowContext(_KeyContext, WindowReaderFunction.Context):
     def window(self) -> Window:
         return self.current
 
-    def _of(self, domain: str) -> set[int]:
+    def _namespace(self) -> Namespace:
         # Timers carry the window itself, content may lie under the window it was merged from.
-        by_namespace = self._timers.get(domain, {}).get(self.token, {})
-        return set(by_namespace.get(self.current.to_namespace(), ()))
+        return self.current.to_namespace()
 
     def trigger_state(self, descriptor: StateDescriptor) -> Any:
         return self._states.in_window(descriptor, self._kind, self.current.to_namespace())

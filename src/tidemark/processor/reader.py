@@ -1,4 +1,4 @@
-"""`SavepointReader`: the state of a snapshot as bounded streams and DataFrames (spec 20)."""
+"""`SavepointReader`: the state of a snapshot as bounded streams and DataFrames."""
 
 from __future__ import annotations
 

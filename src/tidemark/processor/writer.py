@@ -1,4 +1,4 @@
-"""`SavepointWriter`: a new savepoint from data, from an existing one, or from both (spec 20)."""
+"""`SavepointWriter`: a new savepoint from data, from an existing one, or from both."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class KeyedStateBackend(ABC):
         """Register the state, or find it again, and return its handle.
 
         The same name with another kind, type or TTL switch in one backend is refused. If restored state is
-        waiting under this name, the compatibility of its serializers is decided here (spec 17, 18.5).
+        waiting under this name, the compatibility of its serializers is decided here.
         Handles of states with a namespace also have `set_namespace(namespace)`; merging kinds have
         `merge_namespaces(target, sources)`.
 

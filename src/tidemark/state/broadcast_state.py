@@ -1,4 +1,4 @@
-"""Broadcast state: a map that every parallel instance keeps for itself (spec 11).
+"""Broadcast state: a map that every parallel instance keeps for itself.
 
 The broadcast side gets `HeapBroadcastState`, everybody else a `ReadOnlyBroadcastView` of the same content.
 It is operator state, so it always lives in memory and is serialised at the cut.

@@ -1,4 +1,4 @@
-"""Operator state: lists and broadcast maps that belong to one parallel instance, not to a key (spec 10, 11).
+"""Operator state: lists and broadcast maps that belong to one parallel instance, not to a key.
 
 It always lives in worker memory. A snapshot serialises it at the cut; restored elements stay serialised
 until the state is asked for, because only then is it known how its type evolves. State nobody asks for is

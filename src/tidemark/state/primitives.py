@@ -1,6 +1,6 @@
 """State handles: what a user function touches. A handle holds no value; it reads the current key's.
 
-The classes here are the public vocabulary (spec 8.2 and 11). Backends subclass them.
+The classes here are the public vocabulary; `docs/concepts/state-and-keys.md` tells them apart. Backends subclass them.
 """
 
 from __future__ import annotations

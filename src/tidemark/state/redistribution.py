@@ -1,4 +1,4 @@
-"""How operator state spreads over another number of parallel instances (spec 10.3); bytes in, bytes out."""
+"""How operator state spreads over another number of parallel instances; bytes in, bytes out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["redistribute"]
 def redistribute(
     parts: Sequence[Sequence[OperatorStatePart]], parallelism: int
 ) -> list[list[OperatorStatePart]]:
-    """Spread the operator state of the old instances, in order, over `parallelism` new ones (spec 10.3)."""
+    """Spread the operator state of the old instances, in order, over `parallelism` new ones."""
     shares: list[list[OperatorStatePart]] = [[] for _ in range(parallelism)]
     if not parts:
         return shares

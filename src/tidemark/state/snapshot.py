@@ -93,12 +93,16 @@ class KeyedCut(Protocol):
 
 
 class Redistribution(Enum):
-    """How operator state spreads over a new number of subtasks (spec 10.3)."""
+    """How operator state spreads over a new number of subtasks."""
 
     SPLIT = "split"
+    """All elements in order, cut into pieces of about the same length."""
     UNION = "union"
+    """Every subtask gets all elements, also with the old parallelism."""
     BROADCAST = "broadcast"
+    """Every subtask gets the copy of one old subtask."""
     RAW = "raw"
+    """With the old parallelism each subtask gets its own elements again, else all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,10 +272,6 @@ class InternalTimers:
         first = self._event.first_time()
         return watermark > self.watermark and first is not None and first <= watermark
 
-    def next_event_time(self) -> int | None:
-        """Time of the next event-time timer, or None."""
-        return self._event.first_time()
-
     def next_processing_time(self) -> int | None:
         """Time of the next processing-time timer, or None."""
         return self._processing.first_time()
@@ -283,14 +279,6 @@ class InternalTimers:
     def drop_processing(self) -> None:
         """Forget all processing-time timers (end of input)."""
         self._processing = _TimerQueue()
-
-    def num_event_timers(self) -> int:
-        """How many event-time timers are registered."""
-        return len(self._event)
-
-    def num_processing_timers(self) -> int:
-        """How many processing-time timers are registered."""
-        return len(self._processing)
 
     def cut(self) -> list[StateTable]:
         """Freeze all timers, at no cost; the tables may be read from another thread."""
@@ -301,11 +289,6 @@ class InternalTimers:
             meta = StateMeta(name, StateKind.TIMER, key, b"", None, self._namespace)
             tables.append(TimerTable(meta, self._key, queue.freeze(), self._max_parallelism))
         return tables
-
-    def release_cuts(self) -> None:
-        """Fold back what cuts froze, once they have been written; call it between batches."""
-        self._event.fold()
-        self._processing.fold()
 
     def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:
         """Take over timers of one domain (rows of this subtask's key groups only).

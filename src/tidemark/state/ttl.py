@@ -66,7 +66,7 @@ class RocksdbCompactFilterCleanupStrategy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleanupStrategies:
-    """How expired state is removed beyond explicit reads (spec 9.4)."""
+    """How expired state is removed beyond explicit reads (`docs/concepts/state-and-keys.md`)."""
 
     background: bool = True
     full_snapshot: bool = False
@@ -227,7 +227,7 @@ class StateTtlConfig:
         def cleanup_in_rocksdb_compact_filter(
             self, query_time_after_num_entries: int = 1000, periodic_compaction_time: Any = None
         ) -> StateTtlConfig.Builder:
-            """RocksDB: drop expired units during compaction (needs the gate of spec 9.4)."""
+            """RocksDB: drop expired units during compaction, if the backend's filter is enabled at all."""
             periodic = None if periodic_compaction_time is None else to_millis(periodic_compaction_time)
             self._rocksdb = RocksdbCompactFilterCleanupStrategy(query_time_after_num_entries, periodic)
             return self

@@ -52,7 +52,7 @@ def test_a_time_is_registered_once_per_key() -> None:
     timers.event("b", 10, 10)
     timers.event("a", 10)
 
-    assert timers.inner.num_event_timers() == 2
+    assert len(timers.inner._event) == 2
     assert sorted(timers.fired(10)) == [(10, "a"), (10, "b")]
 
 
@@ -74,7 +74,7 @@ def test_the_last_timer_of_a_time_can_be_deleted_and_registered_again() -> None:
     timers = Timers()
     timers.event("a", 10)
     timers.inner.delete_event_timer(10)
-    assert timers.inner.next_event_time() is None
+    assert timers.inner._event.first_time() is None
 
     timers.event("a", 10)
 
@@ -121,7 +121,7 @@ def test_timers_deleted_while_firing_do_not_fire() -> None:
             timers.inner.delete_event_timer(20)
 
     assert len(seen) == 1
-    assert timers.inner.num_event_timers() == 0
+    assert len(timers.inner._event) == 0
 
 
 def test_late_timers_are_kept_when_a_callback_fails() -> None:
@@ -232,7 +232,7 @@ def test_cuts_are_folded_back_when_they_have_been_read() -> None:
     timers.inner.delete_event_timer(10)
 
     assert sum(batch.num_rows for batch in tables[0].batches()) == 2
-    timers.inner.release_cuts()
+    timers.fired(9)
 
     assert not timers.inner._event._due.frozen
     assert sorted(timers.fired(10)) == [(10, "b"), (10, "c")]

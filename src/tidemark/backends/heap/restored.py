@@ -1,8 +1,9 @@
 """Restored state between `restore_table` and its registration.
 
 Rows stay in Arrow form until the state is registered, because only then is it known how its type evolves;
-state nobody asks for goes into later snapshots as it came. Rows of custom serializers become objects at
-once (spec 18.5), unless their serializer cannot be rebuilt; then whoever asks for the state is told.
+state nobody asks for goes into later snapshots as it came. Rows of custom serializers become objects at once, as
+Flink's heap backends do it (a user's serializer may count on that), unless their serializer cannot be rebuilt; then
+whoever asks for the state is told.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._cleanup.after_batch(self._scope.bytes_written)
 
     def record_processed(self) -> None:
-        """Nothing: incremental clean-up has no effect on this backend (spec 9.4)."""
+        """Nothing: incremental clean-up is for stores that keep objects; here `CompactionCleanup` does it."""
 
     @property
     def wants_records(self) -> bool:
@@ -184,10 +184,6 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._scope.write_back()
         self._cleanup.run(self._scope.bytes_written)
         self._store.compact()
-
-    def compact_range(self) -> None:
-        """The same as `compact`."""
-        self.compact()
 
     def metrics(self) -> dict[str, int]:
         """RocksDB's own figures: sizes, number of keys (an estimate), running compactions."""

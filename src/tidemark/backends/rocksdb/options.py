@@ -78,7 +78,7 @@ class RocksDBOptions:
     read_cache_size: int = 16 * _MIB
     """Memory for what each state keeps known between batches; 0 turns it off."""
     ttl_compaction_filter_enabled: bool = False
-    """Gate of the clean-up of expired state during compaction (spec 9.4)."""
+    """Whether compactions drop expired state, for states whose TTL asks for it; off unless switched on, as in Flink."""
     options_factory: Callable[[Any], Any] | None = None
     """Last word: gets the `rocksdict.Options` and returns them, or others, or None for "changed in place"."""
 

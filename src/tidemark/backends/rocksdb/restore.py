@@ -237,19 +237,17 @@ def rewrite_values(
     written: StateSerializers,
     resolution: Resolution,
     codec: KeyCodec,
-) -> int:
-    """Read every value of a state as it was written and write it as `resolution` says; how many rows."""
+) -> None:
+    """Read every value of a state as it was written and write it as `resolution` says."""
     change = _value_change(written.value, resolution, meta.ttl)
     move = _row_change(meta, written.map_key, resolution, codec)
     is_list = meta.kind is StateKind.LIST
     frozen = store.freeze()
     writer = RowWriter(store)
-    count = 0
     try:
         for group in range(key_groups[0], key_groups[1] + 1):
             prefix = state_prefix(group, state_id)
             for row, raw in frozen.scan(prefix, after(prefix)):
-                count += 1
                 new_raw = encode_segment(map(change, decode_segment(raw))) if is_list else change(raw)
                 new_row = row if move is None else move(row)
                 if new_row != row:
@@ -258,7 +256,6 @@ def rewrite_values(
         writer.finish()
     finally:
         frozen.release()
-    return count
 
 
 def must_rewrite(written: StateSerializers, resolution: Resolution) -> bool:

@@ -1,6 +1,6 @@
 """The Avro serializer: dictionaries that follow a schema, which may change by Avro's own rules.
 
-Encoding, version 1: ``00`` for None, else ``01`` and Avro's binary encoding without any header. In Arrow a
+Encoding, version 1: `00` for None, else `01` and Avro's binary encoding without any header. In Arrow a
 binary column of the same bytes. State is read with the schema it was written with, resolved to the new one.
 """
 

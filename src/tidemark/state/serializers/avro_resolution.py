@@ -1,7 +1,7 @@
 """Avro's schema resolution rules: can data of one schema be read as another?
 
 Works on the parsed form of fastavro, in which every name is complete with its namespace. Stricter than Avro
-in one point: a record keeps its name, even where an alias would allow another (spec 17.2).
+in one point: a record keeps its name, even where an alias would allow another.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _same_name(writer: Any, reader: Any) -> bool:
 
 
 def _definition(schema: Any, names: dict[str, Any]) -> Any:
-    """Follow references to named types, and ``{"type": {...}}`` wrappers."""
+    """Follow references to named types, and `{"type": {...}}` wrappers."""
     while True:
         if isinstance(schema, str) and schema in names:
             schema = names[schema]

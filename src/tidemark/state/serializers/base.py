@@ -141,7 +141,7 @@ class TypeSerializer(ABC, SerializerMarker, Generic[T]):
         return [None if data is None else from_bytes(data) for data in array.to_pylist()]
 
     def qualified_name(self) -> str:
-        """Return ``module.QualName`` of the serializer's class."""
+        """Return `module.QualName` of the serializer's class."""
         return qualified_name(type(self))
 
     def __repr__(self) -> str:

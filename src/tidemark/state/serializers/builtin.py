@@ -307,7 +307,7 @@ class StringSerializer(LeafSerializer["str | None"]):
     nullable = True
 
     def coerce(self, value: Any) -> str:
-        """Accept subclasses of ``str``."""
+        """Accept subclasses of `str`."""
         if isinstance(value, str):
             return str.__str__(value)
         raise misfit("STRING", value, "a str or None")
@@ -483,7 +483,7 @@ class BigDecSerializer(LeafSerializer["Decimal | None"]):
     identity_key = False
 
     def coerce(self, value: Any) -> Decimal:
-        """Accept subclasses of ``Decimal`` and integers."""
+        """Accept subclasses of `Decimal` and integers."""
         if isinstance(value, (Decimal, int)):
             return Decimal(value)
         raise misfit("BIG_DEC", value, "a Decimal or None")

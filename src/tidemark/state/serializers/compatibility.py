@@ -424,7 +424,7 @@ def load_serializer_snapshot(data: bytes) -> TypeSerializerSnapshot[Any]:
 
 
 def find_class(name: str) -> Any:
-    """Return the class called ``module.QualName``.
+    """Return the class called `module.QualName`.
 
     Raises:
         StateMigrationException: There is no such module or no such class in it.

@@ -1,12 +1,12 @@
 """The dataclass serializer, whose state survives added, removed and reordered fields.
 
-Encoding, version 1: ``00`` for None, else ``01`` and the record of `record.py` with a null mask, so any
+Encoding, version 1: `00` for None, else `01` and the record of `record.py` with a null mask, so any
 field may be None. In Arrow a struct with one child per field.
 
 The fields a serializer reads and writes (*stored*) may be those of an older version of the class. Reading
 then builds an instance of the class as it is now: fields the class no longer has are dropped, new ones get
-their declared default, else Java's default of the declared type. Neither ``__init__`` nor
-``__post_init__`` runs.
+their declared default, else Java's default of the declared type. Neither `__init__` nor
+`__post_init__` runs.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class _StoredSnapshot:
 class DataclassSerializerSnapshot(TypeSerializerSnapshot[Any]):
     """Class name and fields at the time state was written.
 
-    Layout, version 1: ``class:utf | count:i32 | (name:utf | declared:utf | nested snapshot:bytes) ...``
+    Layout, version 1: `class:utf | count:i32 | (name:utf | declared:utf | nested snapshot:bytes) ...`
     """
 
     def __init__(self, serializer: DataclassSerializer | None = None) -> None:

@@ -1,6 +1,6 @@
 """`NullableSerializer`: adds None to a type that has none.
 
-Encoding, version 1: ``00`` for None, ``01`` followed by the inner encoding for anything else.
+Encoding, version 1: `00` for None, `01` followed by the inner encoding for anything else.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The serializer of anything picklable, used where the user declared no type.
 
-Values are written with protocol 5. A class that only exists in the user's script (``__main__``) is written
+Values are written with protocol 5. A class that only exists in the user's script (`__main__`) is written
 by value, because no other process could import it.
 
 Key bytes must not depend on how an object was built, but plain pickle remembers objects by identity:
-``("a", "a")`` has other bytes when both strings are one object. Keys are therefore written without that
+`("a", "a")` has other bytes when both strings are one object. Keys are therefore written without that
 memory, and sets and dictionaries inside them in a sorted order. Keys that refer to themselves are
 written plainly; attributes of custom objects are taken in the order in which they were set.
 """

@@ -108,7 +108,7 @@ class RecordCodec:
         return values
 
     def _compiled_encode(self) -> Callable[[Sequence[Any]], bytes]:
-        """Compile, for a text and a long: ``v0, v1 = values; d0 = w0(v0); d1 = w1(v1); return ...``."""
+        """Compile, for a text and a long: `v0, v1 = values; d0 = w0(v0); d1 = w1(v1); return ...`."""
         count = len(self._writers)
         if not count:
             return self.encode_slowly
@@ -129,7 +129,7 @@ class RecordCodec:
         return encode
 
     def _compiled_decode(self) -> Callable[[bytes, int], list[Any]]:
-        """Compile the reverse: slice by slice, with the position in ``at``."""
+        """Compile the reverse: slice by slice, with the position in `at`."""
         count = len(self._readers)
         if not count:
             return self.decode_slowly

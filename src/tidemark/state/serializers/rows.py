@@ -1,7 +1,7 @@
 """The row serializer.
 
-Encoding, version 1: ``kind:u8`` and then the record of `record.py` with a null mask. In Arrow a struct
-of the fields and one more child ``$kind``, null for an insert, so that a change stream keeps its meaning.
+Encoding, version 1: `kind:u8` and then the record of `record.py` with a null mask. In Arrow a struct
+of the fields and one more child `$kind`, null for an insert, so that a change stream keeps its meaning.
 """
 
 from __future__ import annotations

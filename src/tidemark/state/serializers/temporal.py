@@ -102,7 +102,7 @@ class SqlTimeSerializer(_ZonelessSerializer):
     exact = frozenset({datetime.time})
 
     def coerce(self, value: Any) -> datetime.time:
-        """Accept subclasses of ``time`` without a zone."""
+        """Accept subclasses of `time` without a zone."""
         if isinstance(value, datetime.time) and value.tzinfo is None:
             return datetime.time(value.hour, value.minute, value.second, value.microsecond)
         raise misfit("SQL_TIME", value, "a datetime.time without a time zone, or None")
@@ -139,7 +139,7 @@ class SqlTimestampSerializer(_ZonelessSerializer):
     exact = frozenset({datetime.datetime})
 
     def coerce(self, value: Any) -> datetime.datetime:
-        """Accept subclasses of ``datetime`` without a zone."""
+        """Accept subclasses of `datetime` without a zone."""
         if isinstance(value, datetime.datetime) and value.tzinfo is None:
             return _EPOCH + (value - _EPOCH)
         raise misfit(

@@ -1,7 +1,7 @@
 """The tuple serializer.
 
 Encoding, version 1: the record of `record.py` without a null mask. In Arrow a struct of f0, f1, ...; a
-tuple without fields has one child ``$empty``, since Parquet cannot store a struct without children.
+tuple without fields has one child `$empty`, since Parquet cannot store a struct without children.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def test_without_gate_or_strategy_a_compaction_keeps_expired_units(
     write(backend, states(backend, ttl(background=not gate)), range(10), "old")
     clock.advance(100)
 
-    backend.compact_range()
+    backend.compact()
 
     assert sizes(backend) == [10, 10, 10]
 
