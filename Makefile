@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-fast lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query clean
+.PHONY: help setup java demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,19 @@ test: java ## run every test: first those without a JVM, in parallel, then those
 
 test-fast: setup ## run the tests that need no JVM
 	$(PYTEST) -n 2 -m "not spark and not cluster and not slow"
+
+# A new seed each time; the same one again with `make chaos SEED=...`. FACTOR times the examples of `make test`.
+ifndef SEED
+SEED := $(shell shuf -i 1-999999999 -n 1)
+endif
+FACTOR ?= 10
+CHAOS := tests/property tests/recovery/test_random_schedules.py tests/recovery/test_threaded_chaos.py \
+	tests/recovery/test_file_sink.py tests/programs/test_rule_matching.py
+
+chaos: setup ## search at random for what breaks (no JVM; SEED=n replays, FACTOR=n times make test)
+	@echo "make chaos SEED=$(SEED) FACTOR=$(FACTOR)"
+	TIDEMARK_CHAOS=$(SEED) TIDEMARK_CHAOS_FACTOR=$(FACTOR) $(PYTEST) -n 2 --hypothesis-seed=$(SEED) $(ARGS) $(CHAOS) \
+		|| { echo "again: make chaos SEED=$(SEED) FACTOR=$(FACTOR)"; exit 1; }
 
 lint: setup ## check style, formatting and types
 	$(PY) -m ruff check .

@@ -7,10 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from tests.campaign import SEED
 
 # Machines that run the suite are small and shared: time limits per example would only measure the neighbours.
-settings.register_profile("tidemark", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("tidemark")
+# One tree has one verdict: the examples follow from the tests alone, and nothing is remembered between runs.
+settings.register_profile(
+    "tidemark", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None
+)
+# `make chaos`: examples follow from --hypothesis-seed, which it prints.
+settings.register_profile("chaos", settings.get_profile("tidemark"), derandomize=False, print_blob=True)
+settings.load_profile("chaos" if SEED else "tidemark")
+# Hypothesis also draws constants from the source of local modules loaded so far. Which these are depends on the
+# tests that ran before in the same worker, so a seed alone would not say what the examples are.
+providers._get_local_constants = providers.Constants
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -35,6 +35,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 HANDSHAKE_TIMEOUT_S = 10.0
+PATIENCE_S = 60.0
+"""How long the processes of one job wait for each other's handshake. Whether a slot lives is judged by its
+heartbeat, in half that time; a machine that is merely busy must not fail the job."""
 _BUFFER = 1 << 20
 """Kernel buffer of unix sockets: a batch should fit, or both ends wake up for every 200 kB."""
 
@@ -115,14 +118,14 @@ class Connection:
             at += got
         return buffer
 
-    def prove(self, token: bytes, *, server: bool) -> None:
-        """Run the handshake of the module docstring.
+    def prove(self, token: bytes, *, server: bool, timeout: float = HANDSHAKE_TIMEOUT_S) -> None:
+        """Run the handshake of the module docstring; `timeout` bounds each wait for the peer.
 
         Raises:
             AuthenticationError: The peer does not know the token.
             WireClosed: The peer went away, which is how the other side refuses us.
         """
-        self._socket.settimeout(HANDSHAKE_TIMEOUT_S)
+        self._socket.settimeout(timeout)
         mine = os.urandom(_NONCE)
         if server:
             self._raw(mine)
@@ -211,7 +214,7 @@ def connect(
         raise WireClosed(f"Cannot reach {address}: {exc}") from exc
     connection = Connection(sock, address)
     try:
-        connection.prove(token, server=False)
+        connection.prove(token, server=False, timeout=timeout)
     except BaseException:
         connection.close()
         raise

@@ -63,5 +63,5 @@ def no_slot_survives() -> Iterator[None]:
     before = set(slot_processes())
     yield
     left = set(slot_processes()) - before
-    _gone, alive = psutil.wait_procs([psutil.Process(p) for p in left if psutil.pid_exists(p)], timeout=10)
+    _gone, alive = psutil.wait_procs([psutil.Process(p) for p in left if psutil.pid_exists(p)], timeout=120)
     assert not alive, f"slot processes survived the test: {alive}"

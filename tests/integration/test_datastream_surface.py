@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.test_jobs_on_spark import wait_for
+from tests.integration.test_jobs_on_spark import DEADLINE, wait_for
 from tests.programs.jobs import ANSWERS, everything, sorted_texts
 from tests.programs.test_rule_matching import ITEM, RULES, Match
 
@@ -157,7 +157,7 @@ def test_rules_change_on_spark_through_a_crash_and_a_rescale(
     write("items", "blue circle 4", "green circle 5")
     job.wait_for("a: 2-4")
 
-    savepoint = job.client.stop_with_savepoint(False, str(tmp_path / "savepoints")).result(60)
+    savepoint = job.client.stop_with_savepoint(False, str(tmp_path / "savepoints")).result(DEADLINE)
     assert job.rest() == []
     job = RuleJob(make_env(3, **settings, **{"execution__savepoint__path": savepoint}), tmp_path)
     write("items", "blue star 6", "green star 7", "red square 8")
@@ -166,7 +166,7 @@ def test_rules_change_on_spark_through_a_crash_and_a_rescale(
     job.wait_for("rule a on 0", "rule a on 1", "rule a on 2")
     write("items", "red circle 9", "red star 10")
     job.wait_for("b: 9-10")
-    job.client.cancel().result(60)
+    job.client.cancel().result(DEADLINE)
 
 
 def test_failures_on_spark_name_the_operator_the_code_belongs_to(make_env: Callable[..., Any]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.integration.conftest import slot_processes
-from tests.integration.test_jobs_on_spark import wait_for
+from tests.integration.test_jobs_on_spark import DEADLINE, wait_for
 from tests.integration.test_recovery_on_spark import committed, expected, numbers_job
 
 pytestmark = pytest.mark.spark
@@ -33,7 +33,8 @@ def cluster_main(folder: str, limit: int) -> None:
     configuration.set_string("spark.master", "local-cluster[2,1,1024]")
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2)
-    numbers_job(env, FsStateBackend(f"{folder}/checkpoints"), limit, Path(folder) / "out")
+    here = Path(folder)
+    numbers_job(env, FsStateBackend(f"{folder}/checkpoints"), limit, here / "out", here / "go")
     env.execute("cluster")
 
 
@@ -83,7 +84,7 @@ def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
                 assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-4000:]
                 return bool(set((tmp_path / "checkpoints").rglob("_metadata")) - before)
 
-            wait_for(new_checkpoint, 120)
+            wait_for(new_checkpoint)
             time.sleep(rng.random() * 0.3)
             victims = executors(driver.pid)
             assert victims
@@ -93,7 +94,8 @@ def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
                 assert own
                 psutil.Process(rng.choice(own)).kill()
 
-        assert driver.wait(180) == 0, (tmp_path / "driver.log").read_text()[-4000:]
+        (tmp_path / "go").touch()
+        assert driver.wait(DEADLINE) == 0, (tmp_path / "driver.log").read_text()[-4000:]
     finally:
         if driver.poll() is None:
             driver.kill()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.integration.test_jobs_on_spark import Discard, wait_for
+from tests.integration.test_jobs_on_spark import DEADLINE, Discard, wait_for
 from tests.integration.test_recovery_on_spark import SlowNumbers
 
 from tidemark import FsStateBackend, KeyedProcessFunction, RestartStrategies, Types, ValueStateDescriptor
@@ -41,15 +41,15 @@ def job(make_env: Callable[..., Any], checkpoints: str) -> Any:
     env.set_state_backend(FsStateBackend(checkpoints))
     env.enable_checkpointing(300)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 100))
-    numbers = env.add_source(SlowNumbers(10_000_000)).key_by(lambda n: n % 10, Types.LONG())
+    numbers = env.add_source(SlowNumbers(2**62)).key_by(lambda n: n % 10, Types.LONG())
     numbers.process(QueryableCount(), Types.LONG()).add_sink(Discard())
     client = env.execute_async("queryable")
     wait_for(lambda: client.get_progress()["checkpoints"] >= 1)
     yield client
-    client.cancel().result(30)
+    client.cancel().result(DEADLINE)
 
 
-def connect(job: Any, timeout: float = 60.0) -> QueryableStateClient:
+def connect(job: Any, timeout: float = DEADLINE) -> QueryableStateClient:
     record = find_job(job.get_job_id())
     return QueryableStateClient(
         "127.0.0.1", record.query_port, timeout=timeout, token=bytes.fromhex(record.token)
@@ -57,7 +57,7 @@ def connect(job: Any, timeout: float = 60.0) -> QueryableStateClient:
 
 
 def read(client: QueryableStateClient, job: Any, key: int) -> int:
-    state = client.get_kv_state(job.get_job_id(), "counts", key, Types.LONG(), descriptor()).result(60)
+    state = client.get_kv_state(job.get_job_id(), "counts", key, Types.LONG(), descriptor()).result(DEADLINE)
     return int(state.value())
 
 
@@ -95,7 +95,7 @@ def test_reads_through_three_slot_kills_are_correct_and_never_fail(job):
     wait_for(lambda: job.get_progress()["checkpoints_of_attempt"] >= 1)
     stop.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE)
 
     assert problems == []
     assert attempts >= 3
@@ -107,8 +107,8 @@ def test_batched_reads_and_scans_agree_with_single_ones(job):
         before = read(client, job, 3)
         states = client.get_kv_states(
             job.get_job_id(), "counts", [3, 4, 99], Types.LONG(), descriptor()
-        ).result(60)
-        pairs = client.scan(job.get_job_id(), "counts", Types.LONG(), descriptor(), limit=5).result(60)
+        ).result(DEADLINE)
+        pairs = client.scan(job.get_job_id(), "counts", Types.LONG(), descriptor(), limit=5).result(DEADLINE)
 
     assert states[0].value() >= before
     assert states[2] is None
@@ -117,11 +117,11 @@ def test_batched_reads_and_scans_agree_with_single_ones(job):
 
 
 def test_unknown_names_and_keys_are_told_apart(job):
-    with connect(job, timeout=5.0) as client:
+    with connect(job) as client:
         with pytest.raises(UnknownKeyOrNamespaceException):
-            client.get_kv_state(job.get_job_id(), "counts", 99, Types.LONG(), descriptor()).result(60)
+            client.get_kv_state(job.get_job_id(), "counts", 99, Types.LONG(), descriptor()).result(DEADLINE)
         with pytest.raises(UnknownKvStateError):
-            client.get_kv_state(job.get_job_id(), "nothing", 1, Types.LONG(), descriptor()).result(60)
+            client.get_kv_state(job.get_job_id(), "nothing", 1, Types.LONG(), descriptor()).result(DEADLINE)
 
 
 def test_a_client_without_the_token_gets_nothing(job):
@@ -130,4 +130,4 @@ def test_a_client_without_the_token_gets_nothing(job):
         QueryableStateClient("127.0.0.1", record.query_port, timeout=3.0, token=b"x" * 32) as client,
         pytest.raises(Exception, match=r"token|refused|closed|answer"),
     ):
-        client.get_kv_state(job.get_job_id(), "counts", 1, Types.LONG(), descriptor()).result(30)
+        client.get_kv_state(job.get_job_id(), "counts", 1, Types.LONG(), descriptor()).result(DEADLINE)

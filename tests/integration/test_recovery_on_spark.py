@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.integration.test_jobs_on_spark import Discard, Numbers, RunningCount, wait_for
+from tests.integration.test_jobs_on_spark import DEADLINE, Discard, Numbers, RunningCount, wait_for
 
 from tidemark import (
     EmbeddedRocksDBStateBackend,
@@ -32,10 +32,21 @@ pytestmark = pytest.mark.spark
 
 
 class SlowNumbers(Numbers):
-    """Numbers that take long enough for crashes to hit the middle of the stream."""
+    """Numbers that take long enough for crashes to hit the middle of the stream.
+
+    The second half waits for the file `gate`, if there is one: however slow the machine is, the job does not
+    end before the test has done its worst.
+    """
+
+    def __init__(self, limit: int, gate: Path | None = None) -> None:
+        super().__init__(limit)
+        self.gate = gate
 
     def run(self, ctx: Any) -> None:
         while self.running and self.next < self.limit:
+            if self.gate is not None and self.next >= self.limit // 2 and not self.gate.exists():
+                time.sleep(0.02)
+                continue
             with ctx.get_checkpoint_lock():
                 for _ in range(50):
                     ctx.collect(self.next)
@@ -43,12 +54,12 @@ class SlowNumbers(Numbers):
             time.sleep(0.02)
 
 
-def numbers_job(env: Any, backend: Any, limit: int, out: Path) -> None:
+def numbers_job(env: Any, backend: Any, limit: int, out: Path, gate: Path | None = None) -> None:
     env.set_state_backend(backend)
     env.enable_checkpointing(300)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 100))
     counted = (
-        env.add_source(SlowNumbers(limit))
+        env.add_source(SlowNumbers(limit, gate))
         .uid("numbers")
         .key_by(lambda n: n % 10, Types.LONG())
         .process(RunningCount(), Types.TUPLE([Types.LONG(), Types.LONG()]))
@@ -70,7 +81,7 @@ def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkp
     backend = FsStateBackend(checkpoints) if kind == "heap" else RocksDBStateBackend(checkpoints, True)
     limit, rng = 40_000, random.Random(7)
     env = make_env(2)
-    numbers_job(env, backend, limit, tmp_path / "out")
+    numbers_job(env, backend, limit, tmp_path / "out", tmp_path / "go")
     client = env.execute_async("killed slots")
 
     for kill in range(3):
@@ -80,7 +91,8 @@ def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkp
         pids = client.get_progress()["slot_pids"]
         os.kill(pids[kill % 2], signal.SIGKILL)
         wait_for(lambda k=kill: client.get_progress()["attempt"] > k)
-    client.get_job_execution_result().result(120)
+    (tmp_path / "go").touch()
+    client.get_job_execution_result().result(DEADLINE)
 
     assert committed(tmp_path / "out") == expected(limit)
     assert client.get_progress()["attempt"] >= 3
@@ -101,7 +113,7 @@ def test_python_workers_killed_in_mid_epoch_are_survived(make_env, checkpoints, 
         for worker in python_workers():
             worker.kill()
         time.sleep(0.2)
-    client.get_job_execution_result().result(120)
+    client.get_job_execution_result().result(DEADLINE)
 
     assert committed(tmp_path / "out") == expected(limit)
 
@@ -142,7 +154,7 @@ def test_a_streaming_file_source_is_rewound_exactly(spark, make_env, checkpoints
         os.kill(client.get_progress()["slot_pids"][0], signal.SIGKILL)
         wait_for(lambda k=kill: client.get_progress()["attempt"] > k)
     wait_for(lambda: sum(committed(tmp_path / "out").values()) >= 4000)
-    client.cancel().result(30)
+    client.cancel().result(DEADLINE)
 
     assert committed(tmp_path / "out") == expected(4000)
 
@@ -165,7 +177,7 @@ def driver_main(checkpoints: str, out: str, savepoint: str | None, limit: int) -
         configuration.set_string("execution.savepoint.path", savepoint)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2)
-    numbers_job(env, FsStateBackend(checkpoints), limit, Path(out))
+    numbers_job(env, FsStateBackend(checkpoints), limit, Path(out), Path(out).with_name("go"))
     env.get_checkpoint_config().set_externalized_checkpoint_retention(
         ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
     )
@@ -180,18 +192,19 @@ def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path):
         assert first.poll() is None, (tmp_path / "driver-False.log").read_text()
         return len(list(checkpoints.rglob("_metadata"))) > 0 and sum(committed(out).values()) > 500
 
-    wait_for(half_way, 90)
+    wait_for(half_way)
     slots = slots_of(first.pid)
     assert slots
 
     first.kill()
     first.wait()
-    _gone, alive = psutil.wait_procs([psutil.Process(p) for p in slots if psutil.pid_exists(p)], timeout=10)
+    _gone, alive = psutil.wait_procs([psutil.Process(p) for p in slots if psutil.pid_exists(p)], timeout=120)
     assert not alive, "slots outlived their driver"
+    (tmp_path / "go").touch()
     newest = max(checkpoints.rglob("_metadata"), key=lambda path: int(path.parent.name.split("-")[1]))
     second = start_driver(tmp_path, str(newest.parent), limit)
 
-    assert second.wait(120) == 0, (tmp_path / "driver-True.log").read_text()
+    assert second.wait(DEADLINE) == 0, (tmp_path / "driver-True.log").read_text()
     assert committed(out) == expected(limit)
 
 
@@ -228,24 +241,25 @@ def test_a_savepoint_moves_to_another_backend_and_parallelism(make_env, tmp_path
     limit = 20_000
     env = make_env(2)
     env.set_state_backend(first())
-    build(env, limit).add_sink(Discard())
+    build(env, limit, tmp_path / "go").add_sink(Discard())
     client = env.execute_async("before")
     wait_for(lambda: client.get_progress()["records"] > 500)
-    path = client.stop_with_savepoint(False, str(tmp_path / "savepoints")).result(60)
-    client.get_job_execution_result().result(30)
+    path = client.stop_with_savepoint(False, str(tmp_path / "savepoints")).result(DEADLINE)
+    client.get_job_execution_result().result(DEADLINE)
 
+    (tmp_path / "go").touch()
     env = make_env(3, **{"execution__savepoint__path": path})
     env.set_state_backend(second())
-    results = list(build(env, limit).execute_and_collect())
+    results = list(build(env, limit, tmp_path / "go").execute_and_collect())
 
     final = {key: max(count for k, count in results if k == key) for key, _ in results}
     assert final == dict.fromkeys(range(10), limit // 10)
     assert len(results) < limit, "the second job must not start from the beginning"
 
 
-def build(env: Any, limit: int) -> Any:
+def build(env: Any, limit: int, gate: Path) -> Any:
     return (
-        env.add_source(SlowNumbers(limit))
+        env.add_source(SlowNumbers(limit, gate))
         .uid("numbers")
         .key_by(lambda n: n % 10, Types.LONG())
         .process(RunningCount(), Types.TUPLE([Types.LONG(), Types.LONG()]))

@@ -226,7 +226,7 @@ class Until(SourceFunction):
     def run(self, ctx: Any) -> None:
         for item in self.items:
             ctx.collect(item)
-        RELEASES[self.name].wait(30)
+        RELEASES[self.name].wait(600)
 
     def cancel(self) -> None:
         RELEASES[self.name].set()

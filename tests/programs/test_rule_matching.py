@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.campaign import seeds
 
 from tidemark.common import Types
 from tidemark.datastream import EmbeddedRocksDBStateBackend
@@ -141,7 +142,7 @@ def test_matches_survive_crashes_and_rescaling(parallelism: int) -> None:
     assert sorted(run_script(build, script, parallelism=parallelism)) == sorted(matches(plain))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_random_rules_and_failures_give_what_plain_python_gives(seed: int) -> None:
     rng = random.Random(seed)
     shapes = ["square", "circle", "star"]

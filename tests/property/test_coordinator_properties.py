@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.campaign import examples
 
 from tidemark.checkpoint.coordinator import CheckpointCoordinator, CoordinatorSettings
 from tidemark.checkpoint.messages import (
@@ -252,4 +253,4 @@ class Job(RuleBasedStateMachine):
 
 
 TestCoordinator = Job.TestCase
-TestCoordinator.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestCoordinator.settings = settings(max_examples=examples(150), stateful_step_count=60)

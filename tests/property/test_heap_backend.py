@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.campaign import examples
 
 from tidemark.backends.heap import HeapKeyedStateBackend
 from tidemark.state import canonical
@@ -21,7 +22,7 @@ from tidemark.types.typeinfo import Types
 
 
 @pytest.mark.parametrize("ttl", [False, True])
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(program=programs())
 def test_heap_state_agrees_with_dictionaries(ttl: bool, program: list[Step]) -> None:
     run_program(BackendDriver(HeapKeyedStateBackend, Path("unused")), program, ttl)
@@ -51,7 +52,7 @@ def _expiring() -> ValueStateDescriptor:
         (Types.LONG(), _expiring()),
     ],
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(rounds=_ROUNDS)
 def test_snapshots_in_a_row_hold_each_key_with_its_value(
     key_type: Any, descriptor: Any, rounds: list[Any]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from tests.campaign import examples
 
 from tidemark.backends.rocksdb import RocksDBKeyedStateBackend
 from tidemark.state.backend import BackendParameters
@@ -29,14 +30,14 @@ def run(program: list[Step], ttl: bool, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("ttl", [False, True])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(program=programs())
 def test_rocksdb_state_agrees_with_dictionaries(ttl: bool, program: list[Step]) -> None:
     run(program, ttl, read_cache_size=0)
 
 
 @pytest.mark.parametrize("ttl", [False, True])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(program=programs())
 def test_what_is_kept_between_batches_agrees_with_dictionaries(ttl: bool, program: list[Step]) -> None:
     run(program, ttl, read_cache_size=4096, ttl_compaction_filter_enabled=True)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.campaign import examples
 
 from tidemark.backends.rocksdb import RocksDBKeyedStateBackend, scope
 from tidemark.clock import ManualClock
@@ -147,7 +148,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("cache", [0, 2000, 1 << 20])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(program=st.lists(steps, min_size=1, max_size=12))
 def test_batches_of_many_keys_agree_with_dictionaries(cache: int, program: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

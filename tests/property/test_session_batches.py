@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.campaign import examples
 
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.windows.sessions import EventTimeSessionWindows
@@ -91,7 +92,7 @@ def play(made: Any, events: list[tuple[str, int, int]]) -> list[Any]:
     return steps
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(EVENTS, st.sampled_from([0, 15]), st.sampled_from([10, lambda value: 5 + 7 * (value % 3)]))
 def test_merging_a_batch_first_gives_the_same_sessions(events: Any, lateness: int, gap: Any) -> None:
     fast = play(operator(lateness, gap, plain=True), events)

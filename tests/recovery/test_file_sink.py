@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.campaign import seeds
 
 from tidemark import (
     BucketAssigner,
@@ -72,7 +73,7 @@ def test_files_hold_every_element_once_after_a_crash_at_any_point(tmp_path, poin
         assert staged(target) == []
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_random_crashes_leave_every_line_once(tmp_path, seed):
     rng = random.Random(seed)
     events, count = [], 0

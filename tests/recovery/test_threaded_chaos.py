@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.campaign import seeds
 from tests.recovery.local_jobs import Count, Numbers, board, local_env, new_board
 
 from tidemark import (
@@ -58,7 +59,7 @@ def trouble(name, place, probability):
             raise ArithmeticError(f"trouble in {place}")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_trouble_anywhere_changes_nothing(tmp_path, seed, monkeypatch):
     seen = new_board()
     seen.values |= {"rng": random.Random(seed), "left": 12}

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.wire import AuthenticationError, Connection, WireClosed, accept, connect, listen
+from tidemark.runtime import slot_manager
+from tidemark.slot.server import LEASE_S
+from tidemark.wire import PATIENCE_S, AuthenticationError, Connection, WireClosed, accept, connect, listen
 
 TOKEN = b"t" * 32
 
@@ -84,7 +86,7 @@ def test_frames_travel_through_tls():
     assert (header, bytes(answer)) == (["header"], body)
     connection.close()
     listener.close()
-    server.join(10)
+    server.join(60)
     assert not server.is_alive()
 
 
@@ -139,3 +141,29 @@ def test_a_timeout_bounds_the_wait():
 
     with pytest.raises(TimeoutError):
         connection.receive()
+
+
+def test_a_client_waits_for_the_handshake_as_long_as_it_was_told(monkeypatch):
+    """A slot on a busy machine answers late; the processes of a job have more patience than a stranger gets."""
+    monkeypatch.setattr("tidemark.wire.HANDSHAKE_TIMEOUT_S", 0.05)
+    listener, address = listen("tcp:127.0.0.1:0")
+    served = threading.Event()
+
+    def serve() -> None:
+        raw, _ = listener.accept()
+        threading.Event().wait(0.3)
+        accept(raw, TOKEN)
+        served.set()
+
+    threading.Thread(target=serve, daemon=True).start()
+
+    connect(address, TOKEN, PATIENCE_S).close()
+
+    assert served.wait(60)
+    listener.close()
+
+
+def test_tasks_are_more_patient_with_a_slot_than_its_heartbeat_is():
+    """Otherwise a slot that lives fails the job, because its machine is busy."""
+    assert PATIENCE_S > slot_manager._SILENCE_S + slot_manager._PING_S
+    assert PATIENCE_S > LEASE_S

@@ -30,7 +30,7 @@ from tidemark.runtime.task import run_split
 from tidemark.slot.failure import FailureInfo
 from tidemark.slot.vertex import load_functions
 from tidemark.state.serializers.registry import serializer_for
-from tidemark.wire import Connection, connect
+from tidemark.wire import PATIENCE_S, Connection, connect
 
 __all__ = ["EPOCH_PROPERTY", "REPORT_TAG", "ROW_SCHEMA", "EpochMessage", "task_function"]
 
@@ -213,7 +213,7 @@ class _Links:
         here = address.machine == socket.gethostname() and os.path.exists(path)
         chosen = address.unix if here else address.tcp
         pool = _idle.get(chosen)
-        connection = pool.pop() if pool else connect(chosen, self._token)
+        connection = pool.pop() if pool else connect(chosen, self._token, PATIENCE_S)
         self._taken.append(connection)
         return connection
 

@@ -28,7 +28,7 @@ from tidemark.slot.deploy import Deployment
 from tidemark.slot.host import SlotHost
 from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import write_snapshot
-from tidemark.wire import AuthenticationError, Connection, WireClosed, accept, connect, listen
+from tidemark.wire import PATIENCE_S, AuthenticationError, Connection, WireClosed, accept, connect, listen
 
 __all__ = ["LEASE_S", "SlotServer"]
 
@@ -78,7 +78,7 @@ class SlotServer:
         """Register with the driver and serve until it goes away. Never returns."""
         for listener in (self._unix, self._tcp):
             threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
-        control = self._control = connect(self._settings["driver"], self._token)
+        control = self._control = connect(self._settings["driver"], self._token, PATIENCE_S)
         control.send(
             [
                 "register",

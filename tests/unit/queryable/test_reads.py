@@ -75,13 +75,13 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def client(cluster):
-    with QueryableStateClient("127.0.0.1", cluster.proxy.port, token=TOKEN, timeout=20) as client:
+    with QueryableStateClient("127.0.0.1", cluster.proxy.port, token=TOKEN, timeout=60) as client:
         yield client
 
 
 def read(client, name, key=1):
     (descriptor,) = [d for d in descriptors() if d.name == name]
-    return client.get_kv_state(JOB, name, key, Types.LONG(), descriptor).get(20)
+    return client.get_kv_state(JOB, name, key, Types.LONG(), descriptor).get(60)
 
 
 def test_value_state_has_value_and_get(client):
@@ -147,9 +147,9 @@ def test_results_refuse_every_write(client, kind):
 
 def test_a_default_shows_only_where_none_is_stored(client):
     descriptor = ValueStateDescriptor("value", Types.STRING(), "fallback")
-    assert client.get_kv_state(JOB, "value", 1, Types.LONG(), descriptor).get(20).value() == "one"
+    assert client.get_kv_state(JOB, "value", 1, Types.LONG(), descriptor).get(60).value() == "one"
     with pytest.raises(UnknownKeyOrNamespaceException):
-        client.get_kv_state(JOB, "value", 2, Types.LONG(), descriptor).get(20)
+        client.get_kv_state(JOB, "value", 2, Types.LONG(), descriptor).get(60)
 
 
 def test_a_key_without_value_fails_with_the_key_in_the_text(client):
@@ -161,7 +161,7 @@ def test_a_key_without_value_fails_with_the_key_in_the_text(client):
 
 def test_an_unknown_name_fails_and_lists_the_published_ones(client):
     with pytest.raises(UnknownKvStateError, match=r"publishes no state as 'nothing'.*published: .*reducing"):
-        client.get_kv_state(JOB, "nothing", 1, Types.LONG(), ValueStateDescriptor("x", Types.LONG())).get(20)
+        client.get_kv_state(JOB, "nothing", 1, Types.LONG(), ValueStateDescriptor("x", Types.LONG())).get(60)
 
 
 def test_an_unknown_job_fails(client):
@@ -187,14 +187,14 @@ def test_an_unknown_job_fails(client):
 def test_other_types_than_the_jobs_are_refused_with_both_in_the_text(client, key_type, descriptor, text):
     key = "1" if key_type == Types.STRING() else 1
     with pytest.raises(QueryError, match=text):
-        client.get_kv_state(JOB, "value", key, key_type, descriptor).get(20)
+        client.get_kv_state(JOB, "value", key, key_type, descriptor).get(60)
 
 
 def test_a_map_with_other_key_types_is_refused(client):
     with pytest.raises(QueryError, match="map keys are STRING but was asked for as LONG"):
         client.get_kv_state(
             JOB, "map", 1, Types.LONG(), MapStateDescriptor("x", Types.LONG(), Types.STRING())
-        ).get(20)
+        ).get(60)
 
 
 def test_a_key_that_does_not_fit_its_type_fails_on_the_client(client):
@@ -207,20 +207,20 @@ def test_many_keys_are_read_in_one_message_in_the_order_asked_for(cluster, clien
         cluster.change(key, "reducing", lambda s, key=key: s.add(key))
     keys = [*range(100, 700), 5_000, *range(100, 110)]
     descriptor = ReducingStateDescriptor("reducing", max, Types.LONG())
-    states = client.get_kv_states(JOB, "reducing", keys, Types.LONG(), descriptor).get(20)
+    states = client.get_kv_states(JOB, "reducing", keys, Types.LONG(), descriptor).get(60)
     assert [None if s is None else s.get() for s in states] == [
         *range(100, 700),
         None,
         *range(100, 110),
     ]
-    assert client.get_kv_states(JOB, "reducing", [], Types.LONG(), descriptor).get(20) == []
+    assert client.get_kv_states(JOB, "reducing", [], Types.LONG(), descriptor).get(60) == []
 
 
 def test_more_keys_than_a_slot_reads_at_once_are_read_whole(cluster, client):
     for key in range(3000):
         cluster.change(key, "folding", lambda s, key=key: s.add(key))
     descriptor = descriptors()[5]
-    states = client.get_kv_states(JOB, "folding", range(2, 3000), Types.LONG(), descriptor).get(20)
+    states = client.get_kv_states(JOB, "folding", range(2, 3000), Types.LONG(), descriptor).get(60)
     assert [s.get() for s in states] == [str(key) for key in range(2, 3000)]
 
 
@@ -233,22 +233,22 @@ def test_a_scan_reads_up_to_its_limit(cluster, client):
     for key in range(20):
         cluster.change(key, "list", lambda s, key=key: s.update([key]))
     descriptor = ListStateDescriptor("list", Types.LONG())
-    everything = client.scan(JOB, "list", Types.LONG(), descriptor, limit=1000).get(20)
+    everything = client.scan(JOB, "list", Types.LONG(), descriptor, limit=1000).get(60)
     assert {key: state.get() for key, state in everything} == {key: [key] for key in range(20)}
-    assert len(client.scan(JOB, "list", Types.LONG(), descriptor, limit=3).get(20)) == 3
-    assert client.scan(JOB, "list", Types.LONG(), descriptor, limit=0).get(20) == []
+    assert len(client.scan(JOB, "list", Types.LONG(), descriptor, limit=3).get(60)) == 3
+    assert client.scan(JOB, "list", Types.LONG(), descriptor, limit=0).get(60) == []
     cluster.change(1, "list", lambda s: s.update([3, 1, 2]))
 
 
 def test_published_states_are_described_well_enough_to_read_them(client):
-    states = {state.name: state for state in client.list_states(JOB).get(20)}
+    states = {state.name: state for state in client.list_states(JOB).get(60)}
     assert sorted(states) == ["aggregating", "cart", "folding", "list", "map", "reducing", "value"]
     assert states["map"].map_key_type == "STRING"
     assert states["value"].operator_uid == "operator"
 
     def content(name):
         state = states[name]
-        found = client.get_kv_state(JOB, name, 1, state.key_serializer(), state.descriptor()).get(20)
+        found = client.get_kv_state(JOB, name, 1, state.key_serializer(), state.descriptor()).get(60)
         return dict(found.items()) if name == "map" else found.get()
 
     assert content("value") == "one"
@@ -263,7 +263,7 @@ def test_published_states_are_described_well_enough_to_read_them(client):
 def test_reading_changes_nothing(cluster, client):
     before = [slot.backend.num_entries() for slot in cluster.slots]
     for key in (1, 123_456):
-        client.get_kv_states(JOB, "map", [key], Types.LONG(), descriptors()[2]).get(20)
+        client.get_kv_states(JOB, "map", [key], Types.LONG(), descriptors()[2]).get(60)
     assert [slot.backend.num_entries() for slot in cluster.slots] == before
 
 
@@ -277,11 +277,11 @@ def test_a_job_without_declared_types_is_read_with_the_clients_types():
         key_type = Types.TUPLE([Types.STRING(), Types.LONG()])
         descriptor = ValueStateDescriptor("v", Types.TUPLE([Types.LONG(), Types.STRING()]))
         for _ in range(2):
-            assert client.get_kv_state(JOB, "v", ("a", 1), key_type, descriptor).get(20).value() == (1, "x")
+            assert client.get_kv_state(JOB, "v", ("a", 1), key_type, descriptor).get(60).value() == (1, "x")
         untyped = ValueStateDescriptor("v", Types.PICKLED_BYTE_ARRAY())
-        assert client.get_kv_state(JOB, "v", ("a", 1), None, untyped).get(20).value() == (1, "x")
+        assert client.get_kv_state(JOB, "v", ("a", 1), None, untyped).get(60).value() == (1, "x")
         with pytest.raises(QueryError, match="kind value"):
-            client.get_kv_state(JOB, "v", ("a", 1), key_type, ListStateDescriptor("v", Types.LONG())).get(20)
+            client.get_kv_state(JOB, "v", ("a", 1), key_type, ListStateDescriptor("v", Types.LONG())).get(60)
 
 
 def test_composite_keys_find_their_slot():
@@ -296,9 +296,9 @@ def test_composite_keys_find_their_slot():
         for n, key in enumerate(keys):
             cluster.change(key, "v", lambda s, n=n: s.update(n))
         descriptor = ValueStateDescriptor("v", Types.LONG())
-        found = client.get_kv_states(JOB, "v", keys, key_type, descriptor).get(20)
+        found = client.get_kv_states(JOB, "v", keys, key_type, descriptor).get(60)
         assert [state.value() for state in found] == list(range(30))
-        scanned = client.scan(JOB, "v", key_type, descriptor).get(20)
+        scanned = client.scan(JOB, "v", key_type, descriptor).get(60)
         assert {key["b"]: state.value() for key, state in scanned} == {n: n for n in range(30)}
 
 
@@ -312,10 +312,10 @@ def test_a_state_that_a_slot_has_not_registered_yet_holds_nothing_there():
             cluster.change(key, "v", lambda s, key=key: s.update(key))
         held = cluster.slots[1].queryable
         cluster.slots[1].queryable = {}
-        few = client.get_kv_states(JOB, "v", range(50), Types.LONG(), descriptor).get(20)
+        few = client.get_kv_states(JOB, "v", range(50), Types.LONG(), descriptor).get(60)
         assert 0 < sum(state is None for state in few) < 50
         cluster.slots[1].queryable = held
-        everything = client.get_kv_states(JOB, "v", range(50), Types.LONG(), descriptor).get(20)
+        everything = client.get_kv_states(JOB, "v", range(50), Types.LONG(), descriptor).get(60)
         assert [state.value() for state in everything] == list(range(50))
 
 

@@ -24,7 +24,7 @@ def cluster():
 
 @pytest.fixture
 def client(cluster):
-    with QueryableStateClient("127.0.0.1", cluster.proxy.port, token=TOKEN, timeout=30) as client:
+    with QueryableStateClient("127.0.0.1", cluster.proxy.port, token=TOKEN, timeout=60) as client:
         yield client
 
 
@@ -38,7 +38,7 @@ def ask(client, key=1):
 
 
 def test_a_query_during_a_restart_waits_and_is_answered_from_the_new_attempt(cluster, client):
-    assert ask(client).get(20).value() == (0, 0)
+    assert ask(client).get(60).value() == (0, 0)
     cluster.status = "RESTARTING"
     future = ask(client)
     for slot, server in zip(cluster.slots, list(cluster.servers), strict=True):
@@ -48,11 +48,11 @@ def test_a_query_during_a_restart_waits_and_is_answered_from_the_new_attempt(clu
     fill(cluster, 7)
     assert not future.done()
     cluster.status = "RUNNING"
-    assert future.get(20).value() == (7, 7)
+    assert future.get(60).value() == (7, 7)
 
 
 def test_a_slot_of_another_attempt_is_not_believed(cluster, client):
-    assert ask(client).get(20).value() == (0, 0)
+    assert ask(client).get(60).value() == (0, 0)
     cluster.attempt = 1
     future = ask(client)
     with pytest.raises(TimeoutError):
@@ -61,7 +61,7 @@ def test_a_slot_of_another_attempt_is_not_believed(cluster, client):
     cluster.deploy(1)
     fill(cluster, 8)
     cluster.status = "RUNNING"
-    assert future.get(20).value() == (8, 8)
+    assert future.get(60).value() == (8, 8)
 
 
 def test_an_answer_read_before_a_restart_is_thrown_away(cluster, client):
@@ -77,7 +77,7 @@ def test_an_answer_read_before_a_restart_is_thrown_away(cluster, client):
         return genuine(job_id)
 
     cluster.proxy._routes = route
-    assert ask(client).get(20).value() == (9, 9)
+    assert ask(client).get(60).value() == (9, 9)
 
 
 def test_a_lost_slot_means_trying_again(cluster, client):
@@ -86,11 +86,11 @@ def test_a_lost_slot_means_trying_again(cluster, client):
     with pytest.raises(TimeoutError):
         future.get(0.3)
     cluster.servers[0] = cluster.slots[0].server()
-    assert {state.value() for state in future.get(20)} == {(0, 0)}
+    assert {state.value() for state in future.get(60)} == {(0, 0)}
 
 
 def test_a_slot_that_dies_without_notice_means_trying_again(cluster, client):
-    assert ask(client).get(20).value() == (0, 0)
+    assert ask(client).get(60).value() == (0, 0)
     dead = [server.address for server in cluster.servers]
     for server in cluster.servers:
         server.close()
@@ -101,20 +101,20 @@ def test_a_slot_that_dies_without_notice_means_trying_again(cluster, client):
         future.get(0.3)
     cluster.servers = [slot.server() for slot in cluster.slots]
     cluster.proxy._routes = genuine
-    assert future.get(20).value() == (0, 0)
+    assert future.get(60).value() == (0, 0)
 
 
 @pytest.mark.parametrize("status", ["FINISHED", "FAILED", "CANCELED", "CANCELLING", "SUSPENDED"])
 def test_a_job_that_is_over_is_an_error_at_once(cluster, client, status):
     cluster.status = status
     with pytest.raises(UnknownKvStateError, match=f"not running: it is {status}"):
-        ask(client).get(20)
+        ask(client).get(60)
 
 
 def test_a_job_with_queries_switched_off_refuses(cluster, client):
     cluster.enabled = False
     with pytest.raises(UnknownKvStateError, match=r"queryable-state\.enable"):
-        ask(client).get(20)
+        ask(client).get(60)
 
 
 def test_a_deadline_that_passes_is_an_error_that_names_the_reason(cluster):
@@ -123,18 +123,18 @@ def test_a_deadline_that_passes_is_an_error_that_names_the_reason(cluster):
         QueryableStateClient("127.0.0.1", cluster.proxy.port, token=TOKEN, timeout=0.2) as client,
         pytest.raises(UnknownKvStateError, match=r"deadline of 0\.2 s: Job .* is RESTARTING"),
     ):
-        ask(client).get(20)
+        ask(client).get(60)
 
 
 def test_a_slot_that_is_busy_beyond_the_deadline_is_an_error(cluster):
     with QueryableStateClient("127.0.0.1", cluster.proxy.port, token=TOKEN, timeout=0.2) as client:
-        ask(client).exception(20)
+        ask(client).exception(60)
         with (
             cluster.slots[0].lock,
             cluster.slots[1].lock,
             pytest.raises(UnknownKvStateError, match=r"deadline of 0\.2 s"),
         ):
-            ask(client).get(20)
+            ask(client).get(60)
 
 
 def test_shutting_down_ends_queries_under_way(cluster):
@@ -144,7 +144,7 @@ def test_shutting_down_ends_queries_under_way(cluster):
     client.shutdown_and_wait()
     for future in futures:
         with pytest.raises(IllegalStateError, match="shut down"):
-            future.get(20)
+            future.get(60)
 
 
 def test_readers_see_whole_values_of_living_attempts_through_restarts(cluster, client):
@@ -201,6 +201,6 @@ def test_readers_see_whole_values_of_living_attempts_through_restarts(cluster, c
             stop.wait(0.01)
     stop.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert problems == []
     assert all(reads)

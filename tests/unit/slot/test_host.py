@@ -137,7 +137,7 @@ def test_questions_are_answered_from_other_threads(host):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
     assert answers == [1] * 8
 

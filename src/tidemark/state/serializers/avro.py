@@ -2,6 +2,7 @@
 
 Encoding, version 1: `00` for None, else `01` and Avro's binary encoding without any header. In Arrow a
 binary column of the same bytes. State is read with the schema it was written with, resolved to the new one.
+Avro itself has several forms of one value (lists in blocks, branches of unions, padded numbers); all are read.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ __all__ = ["AvroSerializer", "AvroSerializerSnapshot"]
 
 class AvroSerializer(BinarySerializer[Any]):
     """Values of an Avro schema, None included."""
+
+    nullable = True
 
     def __init__(self, schema: AvroSchema, reader_schema: AvroSchema | None = None) -> None:
         """Prepare reading and writing.
@@ -62,7 +65,7 @@ class AvroSerializer(BinarySerializer[Any]):
         Raises:
             SerializationError: The bytes do not decode.
         """
-        if data[:1] == b"\x00":
+        if data == b"\x00":
             return None
         import fastavro
 
@@ -71,7 +74,10 @@ class AvroSerializer(BinarySerializer[Any]):
         try:
             if buffer.read(1) != b"\x01":
                 raise ValueError("no flag byte")
-            return fastavro.schemaless_reader(buffer, self.schema.parsed, reader)
+            value = fastavro.schemaless_reader(buffer, self.schema.parsed, reader)
+            if buffer.tell() != len(data):
+                raise ValueError(f"{len(data) - buffer.tell()} bytes are left over")
+            return value
         except Exception as exc:
             raise SerializationError(
                 f"These bytes do not follow their Avro schema: {type(exc).__name__}: {exc}"

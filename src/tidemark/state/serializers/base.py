@@ -2,7 +2,9 @@
 
 Users implement `serialize` and `deserialize` (and `snapshot_configuration`, to let their state evolve).
 Everything else has a working default derived from these two; the built-in serializers override it with
-something faster. No attribute is set in a constructor, because user classes may not call ours.
+something faster, and read only what they would write: bytes in any other form are damage, and are refused
+instead of becoming a value that cannot be written again. No attribute is set in a constructor, because user
+classes may not call ours.
 
 A value has three forms, which agree with each other:
 
@@ -46,6 +48,9 @@ class TypeSerializer(ABC, SerializerMarker, Generic[T]):
     value itself can be a dictionary key."""
     fixed_width: int | None = None
     """Number of bytes of every encoded value, or None if it varies."""
+    nullable: bool = False
+    """Whether None is a value of the type, with bytes of its own. Containers that mark missing values write
+    None as such a mark, and refuse to read it in those bytes."""
 
     @abstractmethod
     def serialize(self, element: T, stream: Any) -> None:
@@ -171,6 +176,8 @@ class BinarySerializer(TypeSerializer[T]):
             if byte[0] < 0x80:
                 break
             shift += 7
+        if shift and byte[0] == 0:
+            raise _overlong()
         data = stream.read(length)
         if len(data) != length:
             raise SerializationError(f"The stream ended inside a {self!r} value.")
@@ -201,7 +208,12 @@ def length_prefix(length: int) -> bytes:
 
 
 def read_length(data: bytes, at: int) -> tuple[int, int]:
-    """Return the varint that starts at `at`, and the position behind it."""
+    """Return the varint that starts at `at`, and the position behind it.
+
+    Raises:
+        IndexError: The data end inside it.
+        SerializationError: It takes more bytes than `length_prefix` would have written.
+    """
     byte = data[at]
     at += 1
     if byte < 128:
@@ -212,5 +224,11 @@ def read_length(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         length |= (byte & 0x7F) << shift
         if byte < 128:
+            if byte == 0:
+                raise _overlong()
             return length, at
         shift += 7
+
+
+def _overlong() -> SerializationError:
+    return SerializationError("A length is written with more bytes than it needs; the bytes are damaged.")

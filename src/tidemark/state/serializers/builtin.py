@@ -457,7 +457,12 @@ class BigIntSerializer(LeafSerializer["int | None"]):
 
     def from_bytes(self, data: bytes) -> int | None:
         """Return the integer."""
-        return int.from_bytes(data, "big", signed=True) if data else None
+        if not data:
+            return None
+        number = int.from_bytes(data, "big", signed=True)
+        if len(data) != number.bit_length() // 8 + 1:
+            raise SerializationError(f"These bytes are no BIG_INT: {data!r}")
+        return number
 
     def arrow_type(self) -> pa.DataType:
         """Return binary: no Arrow number is wide enough."""
@@ -499,8 +504,8 @@ class BigDecSerializer(LeafSerializer["Decimal | None"]):
         if not data:
             return None
         try:
-            return Decimal(data.decode("ascii"))
-        except (InvalidOperation, UnicodeDecodeError) as exc:
+            return _decimal(data.decode("ascii"))
+        except UnicodeDecodeError as exc:
             raise SerializationError(f"These bytes are no BIG_DEC: {data!r}") from exc
 
     def arrow_type(self) -> pa.DataType:
@@ -515,4 +520,15 @@ class BigDecSerializer(LeafSerializer["Decimal | None"]):
         return pa.array([None if value is None else str(value) for value in values], pa.utf8())
 
     def _from_array(self, array: pa.Array) -> list[Any]:
-        return [None if text is None else Decimal(text) for text in array.to_pylist()]
+        return [None if text is None else _decimal(text) for text in array.to_pylist()]
+
+
+def _decimal(text: str) -> Decimal:
+    """Return the decimal that `str` writes as `text`; the user's decimal context says which case its E has."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation as exc:
+        raise SerializationError(f"This text is no BIG_DEC: {text!r}") from exc
+    if str(number).replace("e", "E") != text.replace("e", "E"):
+        raise SerializationError(f"This text is no BIG_DEC: {text!r}")
+    return number

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidemark.errors import SerializationError
 from tidemark.state.serializers.base import BinarySerializer, TypeSerializer
 from tidemark.state.serializers.compatibility import (
     CompositeTypeSerializerSnapshot,
@@ -71,6 +72,8 @@ class _BytesCarrier(BinarySerializer[Any]):
 class _RecordCarrier(BinarySerializer[Any]):
     """A dataclass as the tuple of its fields. The layout is that of `dataclass.py`."""
 
+    nullable = True
+
     def __init__(self, fields: dict[str, TypeSerializer[Any]]) -> None:
         self._fields = fields
         self._serializers = list(fields.values())
@@ -87,7 +90,11 @@ class _RecordCarrier(BinarySerializer[Any]):
 
     def from_bytes(self, data: bytes) -> Any:
         """Return the fields as a tuple, or None."""
-        return None if data[:1] == b"\x00" else tuple(self._codec.decode(data, 1))
+        if data[:1] == b"\x01":
+            return tuple(self._codec.decode(data, 1))
+        if data == b"\x00":
+            return None
+        raise SerializationError(f"These bytes are no record: {data[:64]!r}")
 
     def arrow_type(self) -> pa.DataType:
         """Return a struct with a child per field."""

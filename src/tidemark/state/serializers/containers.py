@@ -5,7 +5,7 @@ Encodings, version 1::
     LIST, arrays   count:varint | items
     MAP            count:varint | items of the keys | items of the values
     items          nulls:u8 | mask | field field ...   nulls is 1 if a mask of one bit per item follows,
-                                                       0 if not; items that are None are left out
+                                                       0 if no item is None; those that are are left out
     field          the encoded value if its width is fixed, else  length:varint | encoded value
 
 In Arrow these are list and map columns. A map key is never None, because Arrow's maps have no such key.
@@ -48,6 +48,7 @@ class _ItemsCodec:
         self._write = serializer.key_bytes if canonical else serializer.to_bytes
         self._read = serializer.from_bytes
         self._width = serializer.fixed_width
+        self._none_is_marked = serializer.nullable
         self._code: str | None = getattr(serializer, "struct_code", None)
 
     def encode(self, items: Sequence[Any], nullable: bool) -> bytes:
@@ -73,18 +74,25 @@ class _ItemsCodec:
             pieces.append(data)
         return b"".join(pieces)
 
-    def decode(self, data: bytes, at: int, count: int) -> tuple[list[Any], int]:
-        """Return `count` items and the position behind them."""
+    def decode(self, data: bytes, at: int, count: int, nullable: bool) -> tuple[list[Any], int]:
+        """Return `count` items and the position behind them.
+
+        Raises:
+            IndexError, struct.error, SerializationError: `encode` does not write these bytes.
+        """
         if count > 8 * len(data):
             # Damaged: even an item that is None takes one bit. Checked before memory is asked for.
             raise IndexError(count)
-        read, width = self._read, self._width
+        read, width, marked = self._read, self._width, self._none_is_marked
         has_nulls = data[at]
         at += 1
         nulls = ""
         if has_nulls:
             end = at + (count + 7) // 8
-            nulls = format(int.from_bytes(data[at:end], "big"), f"0{count}b")[::-1]
+            mask = int.from_bytes(data[at:end], "big")
+            if has_nulls != 1 or not nullable or not mask or mask >> count:
+                raise SerializationError("A list has marks for missing items that nobody writes.")
+            nulls = format(mask, f"0{count}b")[::-1]
             at = end
         elif self._code is not None and width is not None:
             end = at + count * width
@@ -97,7 +105,10 @@ class _ItemsCodec:
             length = width
             if length is None:
                 length, at = read_length(data, at)
-            items.append(read(data[at : at + length]))
+            item = read(data[at : at + length])
+            if item is None and marked:
+                raise SerializationError("An item of a list is None and not marked as missing.")
+            items.append(item)
             at += length
         return items, at
 
@@ -148,7 +159,7 @@ class ListSerializer(BinarySerializer[list[Any]]):
         """Return the list."""
         try:
             count, at = read_length(data, 0)
-            items, at = self._codec.decode(data, at, count)
+            items, at = self._codec.decode(data, at, count, self.items_nullable)
         except (IndexError, struct.error) as exc:
             raise _undecodable(self, data) from exc
         if at != len(data):
@@ -308,13 +319,18 @@ class MapSerializer(BinarySerializer[dict[Any, Any]]):
         """Return the map."""
         try:
             count, at = read_length(data, 0)
-            keys, at = self._keys.decode(data, at, count)
-            values, at = self._values.decode(data, at, count)
+            keys, at = self._keys.decode(data, at, count, False)
+            values, at = self._values.decode(data, at, count, True)
         except (IndexError, struct.error) as exc:
             raise _undecodable(self, data) from exc
-        if at != len(data):
+        try:
+            entries = dict(zip(keys, values, strict=True))
+        except TypeError as exc:
+            # No dict has such keys, so none was written.
+            raise _undecodable(self, data) from exc
+        if at != len(data) or len(entries) != count:
             raise _undecodable(self, data)
-        return dict(zip(keys, values, strict=True))
+        return entries
 
     def normalizer(self) -> Callable[[Any], Any]:
         """Return a function that copies the map and normalises keys and values."""

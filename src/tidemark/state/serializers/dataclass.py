@@ -58,6 +58,8 @@ class StoredField:
 class DataclassSerializer(BinarySerializer[Any]):
     """DATACLASS."""
 
+    nullable = True
+
     def __init__(self, cls: type[Any], fields: Sequence[StoredField]) -> None:
         self.cls = cls
         self.fields = tuple(fields)
@@ -104,11 +106,11 @@ class DataclassSerializer(BinarySerializer[Any]):
 
     def from_bytes(self, data: bytes) -> Any:
         """Return an instance of the class as it is now."""
-        if data[:1] == b"\x00":
+        if data[:1] == b"\x01":
+            return self._make(self._codec.decode(data, 1))
+        if data == b"\x00":
             return None
-        if data[:1] != b"\x01":
-            raise SerializationError(f"These bytes are no {self!r}: {data[:64]!r}")
-        return self._make(self._codec.decode(data, 1))
+        raise SerializationError(f"These bytes are no {self!r}: {data[:64]!r}")
 
     def normalizer(self) -> Callable[[Any], Any]:
         """Return a function that normalises the fields, and copies the instance if one of them changed."""

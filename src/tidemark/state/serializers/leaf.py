@@ -44,8 +44,6 @@ class LeafSerializer(BinarySerializer[T]):
     """Name of the type, stored with state."""
     exact: ClassVar[frozenset[type]]
     """Python types whose instances Arrow converts without coercion."""
-    nullable: ClassVar[bool] = False
-    """Whether None is a value of the type."""
     struct_code: ClassVar[str | None] = None
     """Format character of `struct` that writes the same bytes, where one does."""
 

@@ -24,6 +24,8 @@ T = TypeVar("T")
 class NullableSerializer(TypeSerializer["T | None"]):
     """Wraps a serializer so that None can be written as well."""
 
+    nullable = True
+
     def __init__(self, inner: TypeSerializer[T]) -> None:
         self.inner = inner
         self.immutable = inner.immutable
@@ -43,7 +45,12 @@ class NullableSerializer(TypeSerializer["T | None"]):
         Raises:
             SerializationError: The next byte is no flag.
         """
-        return self.inner.deserialize(stream) if _is_set(stream.read(1)) else None
+        if not _is_set(stream.read(1)):
+            return None
+        value = self.inner.deserialize(stream)
+        if value is None:
+            raise SerializationError(f"A {self!r} value is None and not marked so.")
+        return value
 
     def to_bytes(self, value: T | None) -> bytes:
         """Return flag and encoded value."""
@@ -55,7 +62,12 @@ class NullableSerializer(TypeSerializer["T | None"]):
 
     def from_bytes(self, data: bytes) -> T | None:
         """Return the value or None."""
-        return self.inner.from_bytes(data[1:]) if _is_set(data[:1]) else None
+        if data == b"\x00":
+            return None
+        value = self.inner.from_bytes(data[1:]) if _is_set(data[:1]) else None
+        if value is None:
+            raise SerializationError(f"These bytes are no {self!r}: {data[:64]!r}")
+        return value
 
     def normalizer(self) -> Callable[[Any], Any] | None:
         """Return the inner normaliser, extended to None."""

@@ -58,6 +58,7 @@ class RecordCodec:
         ]
         self._readers = [(serializer.from_bytes, serializer.fixed_width) for serializer in serializers]
         self._mask_width = (len(serializers) + 7) // 8 if nullable else 0
+        self._none_is_marked = [nullable and serializer.nullable for serializer in serializers]
         self.encode: Callable[[Sequence[Any]], bytes] = self._compiled_encode()
         self.decode: Callable[[bytes, int], list[Any]] = self._compiled_decode()
 
@@ -84,24 +85,27 @@ class RecordCodec:
         """Return the fields encoded in `data` from position `at` to the end.
 
         Raises:
-            SerializationError: There are too few or too many bytes.
+            SerializationError: `encode` does not write these bytes.
         """
         mask = int.from_bytes(data[at : at + self._mask_width], "big")
         at += self._mask_width
         values: list[Any] = []
         try:
-            for read, width in self._readers:
+            for (read, width), marked in zip(self._readers, self._none_is_marked, strict=True):
                 if mask & 1:
                     values.append(None)
                 else:
                     if width is None:
                         width, at = read_length(data, at)
-                    values.append(read(data[at : at + width]))
+                    value = read(data[at : at + width])
+                    if value is None and marked:
+                        raise SerializationError("A field of a record is None and not marked as missing.")
+                    values.append(value)
                     at += width
                 mask >>= 1
         except IndexError:
             at = -1
-        if at != len(data):
+        if at != len(data) or mask:
             raise SerializationError(
                 f"A record of {len(self._readers)} fields does not decode: {data[:64]!r}"
             )
@@ -150,7 +154,8 @@ class RecordCodec:
             else:
                 lines.append(f"        v{i} = r{i}(data[at : at + {width}]); at += {width}")
         lines.append("    except IndexError: return slowly(data, start)")
-        lines.append("    if at != len(data): return slowly(data, start)")
+        unmarked = [f"v{i} is None" for i, marked in enumerate(self._none_is_marked) if marked]
+        lines.append(f"    if {' or '.join(['at != len(data)', *unmarked])}: return slowly(data, start)")
         lines.append(f"    return [{', '.join([f'v{i}' for i in range(count)])}]")
         decode: Callable[[bytes, int], list[Any]] = _compiled("decode", lines, scope)
         return decode

@@ -108,12 +108,27 @@ class DataInputView:
         return float(_DOUBLE.unpack(self.read_fully(8))[0])
 
     def read_boolean(self) -> bool:
-        """Return whether the next byte is not zero."""
-        return self.read_fully(1) != b"\x00"
+        """Return what `write_boolean` wrote.
+
+        Raises:
+            SerializationError: The next byte is neither 0 nor 1.
+        """
+        byte = self.read_fully(1)
+        if byte not in (b"\x00", b"\x01"):
+            raise SerializationError(f"A boolean is byte 00 or 01, got {byte!r}.")
+        return byte == b"\x01"
 
     def read_utf(self) -> str:
-        """Return the next text."""
-        return self.read_bytes().decode("utf-8", "surrogatepass")
+        """Return the next text.
+
+        Raises:
+            SerializationError: The bytes are no UTF-8.
+        """
+        data = self.read_bytes()
+        try:
+            return data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as exc:
+            raise SerializationError(f"These bytes are no text: {data[:64]!r}") from exc
 
     def read_bytes(self) -> bytes:
         """Return the next byte string."""

@@ -204,10 +204,12 @@ class InstantSerializer(LeafSerializer["Instant | None"]):
         if value is None:
             return b""
         instant = value if type(value) is Instant else self.coerce(value)
-        try:
-            return _INSTANT.pack(instant.seconds, instant.nanos)
-        except struct.error:
-            raise misfit("INSTANT", value, "an Instant within 64 bits of seconds, or None") from None
+        if instant.nanos >= 0:
+            try:
+                return _INSTANT.pack(instant.seconds, instant.nanos)
+            except struct.error:
+                pass
+        raise misfit("INSTANT", value, "an Instant within 64 bits of seconds, or None")
 
     def from_bytes(self, data: bytes) -> Instant | None:
         """Return the instant."""
