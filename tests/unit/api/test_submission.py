@@ -95,7 +95,7 @@ def test_a_closed_loop_runs_with_its_feedback(env):
     env.execute()
 
     graph, _ = env.executor.submitted[-1]
-    assert graph.nodes[2].spec.options["feedback"] == [(4, None)]
+    assert graph.nodes[2].spec.feedback == [(4, None)]
     assert 4 in graph.nodes
 
 
