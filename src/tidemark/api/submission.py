@@ -15,6 +15,7 @@ from tidemark.api.executor import (
 from tidemark.api.functions import CheckpointedFunction, ListCheckpointed
 from tidemark.api.graph import Edge, Graph, Node, Ship
 from tidemark.api.specs import FunctionSourceSpec, IterationHeadSpec, QueryableSpec
+from tidemark.config.options import set_without_effect
 from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperationException
 
 __all__ = ["SubmissionRules", "prepare", "settle_edges"]
@@ -54,6 +55,7 @@ def prepare(graph: Graph, settings: JobSettings, rules: SubmissionRules) -> Grap
         _check_batch(settled)
     if settings.checkpointing.enabled:
         _warn_about_sources(settled)
+    _warn_about_options(settings)
     return settled
 
 
@@ -157,3 +159,10 @@ def _warn_about_sources(graph: Graph) -> None:
                 "and elements are processed again. Make it a CheckpointedFunction.",
                 node.name,
             )
+
+
+def _warn_about_options(settings: JobSettings) -> None:
+    idle = set_without_effect(settings.configuration)
+    if idle:
+        reasons = "; ".join(f"{option.key} ({option.ineffective})" for option in idle)
+        _LOG.warning("Set, but without effect: %s.", reasons)
