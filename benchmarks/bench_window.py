@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.api.functions import AggregateFunction, ProcessWindowFunction
-from tidemark.api.graph import OperatorKind, OperatorSpec
+from tidemark.api.specs import OperatorSpec, ReduceSpec, WindowSpec
 from tidemark.backends.heap import HeapKeyedStateBackend
 from tidemark.backends.rocksdb import RocksDBKeyedStateBackend
 from tidemark.clock import SystemClock
@@ -67,7 +67,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def window(assigner: WindowAssigner[Any, Any], **how: Any) -> OperatorSpec:
-    return OperatorSpec(OperatorKind.WINDOW, None, True, {"assigner": assigner, **how})
+    return WindowSpec(assigner, element_type=PAIR, **how)
 
 
 def second() -> WindowAssigner[Any, Any]:
@@ -75,7 +75,7 @@ def second() -> WindowAssigner[Any, Any]:
 
 
 CASES: dict[str, Callable[[], OperatorSpec]] = {
-    "keyed reduce, no window": lambda: OperatorSpec(OperatorKind.REDUCE, add, True),
+    "keyed reduce, no window": lambda: ReduceSpec(add),
     "tumbling 1 s, reduce": lambda: window(second(), reduce=add),
     "tumbling 1 s, aggregate": lambda: window(second(), aggregate=Sum(), accumulator_type=Types.LONG()),
     "tumbling 1 s, elements kept": lambda: window(

@@ -1,6 +1,7 @@
-"""Writes docs/reference/configuration.md from the option table; a test checks that the page is up to date.
+"""Writes docs/reference/configuration.md, and a table of limits.md, from the option table.
 
-`python scripts/make_config_reference.py` writes the page; with `--check` it only says whether it is up to date.
+`python scripts/make_config_reference.py` writes both; with `--check` it only says whether they are up to date, as
+a test does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from tidemark.config.loader import environment_variable
 from tidemark.config.option import ConfigOption
 from tidemark.config.options import Options, all_options
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "configuration.md"
+REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+PAGE = REFERENCE / "configuration.md"
+LIMITS = REFERENCE / "limits.md"
+BEGIN, END = "<!-- options without effect: generated -->\n", "<!-- end of generated -->\n"
 
 INTRODUCTION = """\
 # Configuration
@@ -64,7 +68,8 @@ def row(option: ConfigOption[object]) -> str:
     """One line of a table."""
     keys = "<br>".join([f"`{option.key}`", *(f"`{newer}`" for newer in option.synonyms)])
     default = "" if option.default_text is None else f"`{option.default_text}`"
-    return f"| {keys} | {option.type_name} | {default} | {option.description} |"
+    idle = "" if option.ineffective is None else f" **No effect:** {option.ineffective}."
+    return f"| {keys} | {option.type_name} | {default} | {option.description}{idle} |"
 
 
 def page() -> str:
@@ -79,17 +84,27 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def limits() -> str:
+    """The page of limits with its table of options renewed."""
+    text = LIMITS.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    rows = [f"| `{option.key}` | {option.ineffective} |" for option in all_options() if option.ineffective]
+    table = "\n".join(["| Key | Why |", "|---|---|", *rows])
+    return f"{before}{BEGIN}\n{table}\n\n{END}{after}"
+
+
 def main() -> int:
-    """Write or check the page."""
-    text = page()
-    if "--check" in sys.argv[1:]:
-        current = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-        if current != text:
-            print(f"{PAGE} is out of date; run python scripts/make_config_reference.py")
-        return int(current != text)
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    """Write or check the pages."""
+    stale = False
+    for path, text in ((PAGE, page()), (LIMITS, limits())):
+        current = path.read_text(encoding="utf-8") if path.exists() else ""
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text, encoding="utf-8")
+        elif current != text:
+            stale = True
+            print(f"{path} is out of date; run python scripts/make_config_reference.py")
+    return int(stale)
 
 
 if __name__ == "__main__":

@@ -17,3 +17,7 @@ def test_reference_page_is_up_to_date() -> None:
 
 def test_every_option_has_a_section_of_its_own_kind() -> None:
     assert "Further keys" not in SCRIPT["page"]()
+
+
+def test_options_without_effect_are_listed_among_the_limits() -> None:
+    assert SCRIPT["LIMITS"].read_text(encoding="utf-8") == SCRIPT["limits"]()

@@ -28,7 +28,8 @@ from tidemark import (
     Types,
     ValueStateDescriptor,
 )
-from tidemark.operators.window import WindowOperator, WindowSettings
+from tidemark.api.specs import WindowSpec
+from tidemark.operators.window import WindowOperator
 from tidemark.testing import BroadcastHarness, OneInputHarness, OperatorSnapshot
 
 NAME = "state"
@@ -208,7 +209,7 @@ class _Window(Container):
 
 
 def _window(type_info, migrations, backend):
-    settings = WindowSettings(
+    settings = WindowSpec(
         TumblingEventTimeWindows.of(10),
         element_type=Types.TUPLE([Types.STRING(), type_info]),
         window_function=Contents(),

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from tests.campaign import examples
 
 from tidemark.api.output_tag import OutputTag
+from tidemark.api.specs import WindowSpec
 from tidemark.api.windows.sessions import EventTimeSessionWindows
 from tidemark.backends.heap import HeapKeyedStateBackend
 from tidemark.clock import ManualClock
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import MAX_WATERMARK, Batch, OperatorEnvironment, Output, SubtaskInfo
 from tidemark.operators.merging_windows import session_runs
-from tidemark.operators.window import WindowOperator, WindowSettings
+from tidemark.operators.window import WindowOperator
 from tidemark.state.backend import BackendParameters
 from tidemark.types.typeinfo import Types
 
@@ -44,7 +45,7 @@ def operator(lateness: int, gap: Any, *, plain: bool) -> Any:
         else EventTimeSessionWindows.with_dynamic_gap(gap)
     )
     made: Any = WindowOperator(
-        WindowSettings(
+        WindowSpec(
             assigner,
             allowed_lateness=lateness,
             late_tag=LATE,

@@ -13,6 +13,7 @@ from tidemark.api.functions import (
     ListCheckpointed,
     MapFunction,
 )
+from tidemark.api.specs import WindowSpec
 from tidemark.api.state_backends import (
     EmbeddedRocksDBStateBackend,
     FsStateBackend,
@@ -31,7 +32,7 @@ from tidemark.errors import (
     MetadataError,
     StateMigrationException,
 )
-from tidemark.operators.window import WindowOperator, WindowSettings
+from tidemark.operators.window import WindowOperator
 from tidemark.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -265,7 +266,7 @@ PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 )
 def test_windows_survive_a_restore_at_another_parallelism(backend, assigner, expected):
     def make(parallelism, index):
-        settings = WindowSettings(
+        settings = WindowSpec(
             assigner,
             element_type=PAIR,
             window_function=lambda key, window, inputs: [

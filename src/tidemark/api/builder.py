@@ -6,15 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidemark.api.graph import (
-    Edge,
-    Graph,
-    Node,
-    NodeKind,
-    OperatorSpec,
-    SinkSpec,
-    SourceSpec,
-)
+from tidemark.api.graph import Edge, Graph, Node, NodeKind
+from tidemark.api.specs import OperatorSpec, SinkSpec, SourceSpec
 from tidemark.types.typeinfo import TypeInformation, to_type_info
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from tidemark.api.collect import CollectBuffer
-from tidemark.api.graph import Edge, Graph, Node, NodeKind, OperatorKind, OperatorSpec, SinkSpec, SourceSpec
+from tidemark.api.graph import Edge, Graph, Node, NodeKind
 from tidemark.api.job import JobExecutionResult
+from tidemark.api.specs import CollectionSourceSpec, CollectSinkSpec, FunctionSpec, OperatorKind
 from tidemark.api.stream import DataStream
 from tidemark.futures import CompletableFuture
 
@@ -35,13 +36,11 @@ class StreamCache:
         if self._content is None:
             return None
         values, timestamps = self._content
-        options: dict[str, Any] = {"elements": values}
-        if any(timestamp is not None for timestamp in timestamps):
-            options["timestamps"] = timestamps
+        timed = any(timestamp is not None for timestamp in timestamps)
         return replace(
             self.node,
             kind=NodeKind.SOURCE,
-            spec=SourceSpec("collection", True, options),
+            spec=CollectionSourceSpec(values, timestamps if timed else None),
             inputs=[],
             parallelism=1,
             forced_non_parallel=True,
@@ -53,7 +52,7 @@ class CachedDataStream(DataStream):
 
     def __init__(self, stream: DataStream) -> None:
         """Used by the library only: add a node that passes elements on and can be replaced by a source."""
-        spec = OperatorSpec(OperatorKind.FILTER, keep_all)
+        spec = FunctionSpec(OperatorKind.FILTER, keep_all)
         node = stream._environment._builder.add(
             NodeKind.OPERATOR, "Cache", spec, [stream._edges], output_type=stream._type
         )
@@ -86,7 +85,7 @@ class CacheRun:
         ]
         self.graph = reached
         for cache, buffer in self._filling:
-            spec = SinkSpec("collect", "exactly-once", {"buffer": buffer})
+            spec = CollectSinkSpec(buffer)
             # The id may be given again later by the environment, but then to a node of another job.
             node = Node(max(reached.nodes) + 1, NodeKind.SINK, "Cache Writer", spec, [Edge(cache.node.id)])
             node.uid = f"cache-writer-{cache.node.id}"

@@ -15,8 +15,9 @@ from tidemark.api.functions import (
     KeyedCoProcessFunction,
     KeySelector,
 )
-from tidemark.api.graph import Edge, NodeKind, OperatorKind, OperatorSpec
+from tidemark.api.graph import Edge, NodeKind
 from tidemark.api.keyed_stream import KeyedStream
+from tidemark.api.specs import BroadcastProcessSpec, FunctionSpec, OperatorKind, OperatorSpec
 from tidemark.api.stream import DataStream
 from tidemark.errors import ConfigError
 from tidemark.state.descriptors import MapStateDescriptor
@@ -114,7 +115,7 @@ class ConnectedStreams:
         # Keyed on one side only is not keyed: that side's partitioning by key is dropped.
         edges = [stream._edges if keyed else stream._values()._edges for stream in streams]
         return _two_input(
-            self.stream1._environment, name, OperatorSpec(kind, function, keyed), edges, output_type
+            self.stream1._environment, name, FunctionSpec(kind, function, keyed), edges, output_type
         )
 
 
@@ -176,7 +177,7 @@ class BroadcastConnectedStream:
             kind = "a keyed" if keyed else "a non-keyed"
             raise TypeError(f"process() on {kind} stream needs a {wanted.__name__}, not {func!r}.")
         descriptors = self.broadcast_stream.broadcast_state_descriptors
-        spec = OperatorSpec(OperatorKind.BROADCAST_PROCESS, func, keyed, {"descriptors": list(descriptors)})
+        spec = BroadcastProcessSpec(func, keyed, tuple(descriptors))
         edges = [self.non_broadcast_stream._edges, self.broadcast_stream.input_stream._edges]
         name = "Co-Process-Broadcast-Keyed" if keyed else "Co-Process-Broadcast"
         return _two_input(self.get_execution_environment(), name, spec, edges, output_type)

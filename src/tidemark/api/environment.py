@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from tidemark.api.builder import GraphBuilder, optional_type, stream_from_source
@@ -20,10 +21,16 @@ from tidemark.api.executor import (
     is_batch,
 )
 from tidemark.api.functions import ParallelSourceFunction, SourceFunction
-from tidemark.api.graph import Graph, SourceSpec
+from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient, JobExecutionResult
 from tidemark.api.programmed_options import options_of
 from tidemark.api.spark_schema import type_of_schema
+from tidemark.api.specs import (
+    CollectionSourceSpec,
+    FunctionSourceSpec,
+    SparkBatchSourceSpec,
+    SparkStreamSourceSpec,
+)
 from tidemark.api.state_backends import (
     MemoryStateBackend,
     StateBackend,
@@ -233,7 +240,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
 
     def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
         """A bounded stream of these elements, in order, with parallelism 1."""
-        spec = SourceSpec("collection", True, {"elements": list(collection)})
+        spec = CollectionSourceSpec(list(collection))
         return stream_from_source(self, spec, "Collection Source", optional_type(type_info), 1)
 
     def from_source(
@@ -252,8 +259,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
             raise TypeError(f"from_source() needs a Source, not {source!r}.")
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise TypeError(f"from_source() needs a WatermarkStrategy, not {watermark_strategy!r}.")
-        spec = source.source_spec()
-        spec.strategy = watermark_strategy
+        spec = replace(source.source_spec(), strategy=watermark_strategy)
         return stream_from_source(self, spec, source_name, optional_type(type_info) or source.produced_type())
 
     def add_source(
@@ -266,7 +272,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         """
         if not isinstance(source_func, SourceFunction):
             raise TypeError(f"add_source() needs a SourceFunction, not {source_func!r}.")
-        spec = SourceSpec("function", False, {"function": source_func})
+        spec = FunctionSourceSpec(source_func)
         parallelism = None if isinstance(source_func, ParallelSourceFunction) else 1
         return stream_from_source(self, spec, source_name, optional_type(type_info), parallelism)
 
@@ -279,10 +285,8 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         if not hasattr(df, "schema") or not hasattr(df, "isStreaming"):
             raise TypeError(f"from_spark_stream() needs a Spark DataFrame, not {df!r}.")
         row_type: TypeInformation = optional_type(type_info) or type_of_schema(df.schema)
-        kind = "spark_stream" if df.isStreaming else "spark_batch"
-        return stream_from_source(
-            self, SourceSpec(kind, not df.isStreaming, {"dataframe": df}), "Spark DataFrame", row_type
-        )
+        spec = SparkStreamSourceSpec(df) if df.isStreaming else SparkBatchSourceSpec(df)
+        return stream_from_source(self, spec, "Spark DataFrame", row_type)
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run all sinks added since the last time and wait for the end.

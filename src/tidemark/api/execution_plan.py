@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from tidemark.api.executor import JobSettings, resolve_parallelism
-from tidemark.api.graph import Graph, Node, NodeKind, SinkSpec
+from tidemark.api.graph import Graph, Node, NodeKind
+from tidemark.api.specs import SinkSpec
 
 __all__ = ["execution_plan"]
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tidemark.api.graph import Graph, Node, SourceSpec
+from tidemark.api.graph import Graph, Node
+from tidemark.api.specs import SourceSpec
 from tidemark.api.state_backends.heap import MemoryStateBackend
 from tidemark.config import (
     CheckpointConfig,

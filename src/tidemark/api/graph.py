@@ -1,16 +1,17 @@
 """The logical graph: plain data that the API builds and an `Executor` runs.
 
-A node is a source, an operator or a sink. Keying, partitioning, side outputs and union are properties of
-edges, not nodes: a union is several edges with the same `input_index`.
+A node is a source, an operator or a sink; its spec says which (`api.specs`). Keying, partitioning, side
+outputs and union are properties of edges, not nodes: a union is several edges with the same `input_index`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from tidemark.api.specs import IterationHeadSpec, OperatorSpec, SinkSpec, SourceSpec
 from tidemark.types.typeinfo import TypeInformation
 
 __all__ = [
@@ -18,11 +19,7 @@ __all__ = [
     "Graph",
     "Node",
     "NodeKind",
-    "OperatorKind",
-    "OperatorSpec",
     "Ship",
-    "SinkSpec",
-    "SourceSpec",
 ]
 
 
@@ -45,79 +42,6 @@ class Ship(Enum):
     BROADCAST = "BROADCAST"
     CUSTOM = "CUSTOM"
     GLOBAL = "GLOBAL"
-
-
-class OperatorKind(Enum):
-    """What an operator does with its function; `operators.factory` knows the code behind each."""
-
-    MAP = "map"
-    FLAT_MAP = "flat_map"
-    FILTER = "filter"
-    PROCESS = "process"
-    TIMESTAMPS = "timestamps"
-    REDUCE = "reduce"
-    CO_MAP = "co_map"
-    CO_FLAT_MAP = "co_flat_map"
-    CO_PROCESS = "co_process"
-    BROADCAST_PROCESS = "broadcast_process"
-    WINDOW = "window"
-    SINK_FUNCTION = "sink_function"
-    QUERYABLE = "queryable"
-    ITERATION_HEAD = "iteration_head"
-
-
-@dataclass(slots=True)
-class OperatorSpec:
-    """Everything needed to build the operator of a node, apart from its place in the graph.
-
-    `function` is the user's function object or callable. A keyed operator is one whose input edges are
-    HASH edges; `keyed` repeats that. `options` holds what only some kinds need, under documented names:
-
-    * BROADCAST_PROCESS: `descriptors` (list of MapStateDescriptor); input 0 is the data, 1 the broadcast side
-    * WINDOW: `assigner`, `trigger`, `evictor`, `allowed_lateness`, `late_tag`, `reduce`, `aggregate`,
-      `accumulator_type`, `window_function` (object with apply/process), `all_windows` (bool),
-      `function_kind` ("apply" | "process" | None)
-    * TIMESTAMPS: `strategy` (WatermarkStrategy)
-    * QUERYABLE: `query_name`, `descriptor`
-    * REDUCE: nothing; `function` has two arguments
-    * ITERATION_HEAD: `max_wait_ms`, `feedback` (list of node ids and tags, filled by close_with)
-    """
-
-    kind: OperatorKind
-    function: Any = None
-    keyed: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class SourceSpec:
-    """Where records come from.
-
-    `kind`: "collection" (`options['elements']`), "sequence" (`start`, `end`), "files" (`paths`, `charset`,
-    `monitor_ms`), "function" (`function`: a SourceFunction), "spark_stream" (`dataframe`), "spark_batch"
-    (`dataframe`), "scripted" (tests). A collection may also have `timestamps` (one per element).
-    """
-
-    kind: str
-    bounded: bool
-    options: dict[str, Any] = field(default_factory=dict)
-    strategy: Any = None
-    """WatermarkStrategy attached by `from_source`, or None."""
-
-
-@dataclass(slots=True)
-class SinkSpec:
-    """Where records go, and with which guarantee.
-
-    `kind`: "print" (`identifier`), "collect" (`buffer`: a `CollectBuffer` that stays in the driver), "files"
-    (`sink`: a built FileSink), "function" (`function`: a SinkFunction), "foreach_batch" (`function`),
-    "spark_writer" (`format`, `options`, `path`).
-    """
-
-    kind: str
-    guarantee: str
-    """"exactly-once", "at-least-once" or "none"."""
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -169,13 +93,6 @@ class Graph:
         self.nodes[node.id] = node
         return node
 
-    def outputs_of(self, node_id: int) -> Iterator[tuple[Node, Edge]]:
-        """The edges that leave a node, with the nodes they enter."""
-        for node in self.nodes.values():
-            for edge in node.inputs:
-                if edge.source == node_id:
-                    yield node, edge
-
     def reachable_to(self, sinks: list[int]) -> Graph:
         """The part of the graph that feeds `sinks`, in id order."""
         wanted: set[int] = set()
@@ -186,6 +103,6 @@ class Graph:
                 continue
             wanted.add(node.id)
             stack += [edge.source for edge in node.inputs]
-            if isinstance(node.spec, OperatorSpec):
-                stack += [source for source, _tag in node.spec.options.get("feedback", ())]
+            if isinstance(node.spec, IterationHeadSpec):
+                stack += [source for source, _tag in node.spec.feedback]
         return Graph({key: self.nodes[key] for key in sorted(wanted)})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidemark.api.graph import Edge, NodeKind, OperatorKind, OperatorSpec
+from tidemark.api.graph import Edge, NodeKind
+from tidemark.api.specs import IterationHeadSpec
 from tidemark.api.stream import DataStream
 from tidemark.errors import ConfigError, UnsupportedOperationException
 
@@ -20,9 +21,7 @@ class IterativeStream(DataStream):
         """
         if max_wait_ms < 0:
             raise ConfigError(f"max_wait_time_millis must not be negative, got {max_wait_ms}.")
-        self._spec = OperatorSpec(
-            OperatorKind.ITERATION_HEAD, options={"max_wait_ms": max_wait_ms, "feedback": []}
-        )
+        self._spec = IterationHeadSpec(max_wait_ms)
         node = stream._environment._builder.add(
             NodeKind.OPERATOR, "Iteration", self._spec, [stream._edges], output_type=stream._type
         )
@@ -55,5 +54,5 @@ class IterativeStream(DataStream):
                     f"The loop head and its feedback '{node.name}' need the same parallelism, not "
                     f"{head.parallelism or default} and {node.parallelism or default}."
                 )
-        self._spec.options["feedback"] += [(edge.source, edge.tag) for edge in feedback._edges]
+        self._spec.feedback.extend((edge.source, edge.tag) for edge in feedback._edges)
         return feedback_stream

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from tidemark.api.builder import callable_or, optional_type
 from tidemark.api.functions import KeyedProcessFunction, KeySelector, ReduceFunction
-from tidemark.api.graph import NodeKind, OperatorKind, OperatorSpec, Ship
+from tidemark.api.graph import NodeKind, Ship
+from tidemark.api.specs import OperatorKind, QueryableSpec, ReduceSpec
 from tidemark.api.stateful_functions import (
     FilterWithState,
     FlatMapWithState,
@@ -101,7 +102,7 @@ class KeyedStream(DataStream):
         """
         if not isinstance(func, KeyedProcessFunction):
             raise TypeError(f"process() of a KeyedStream needs a KeyedProcessFunction, not {func!r}.")
-        return self._operator("KEYED PROCESS", OperatorKind.PROCESS, func, optional_type(output_type))
+        return self._apply("KEYED PROCESS", OperatorKind.PROCESS, func, optional_type(output_type))
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         """Combine the elements of each key; emits the running value for every element.
@@ -110,7 +111,7 @@ class KeyedStream(DataStream):
             TypeError: `func` is neither a callable nor a `ReduceFunction`.
         """
         callable_or(func, ReduceFunction, "reduce")
-        return self._operator("Reduce", OperatorKind.REDUCE, func, self._type)
+        return self._operator("Reduce", ReduceSpec(func), self._type)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
         """Running sum of a field, with the first element's other fields.
@@ -169,7 +170,7 @@ class KeyedStream(DataStream):
             TypeError: `func` cannot be called.
         """
         function = MapWithState(_two_arguments(func, "map_with_state"), optional_type(state_type))
-        return self._operator("Map With State", OperatorKind.MAP, function, optional_type(output_type))
+        return self._apply("Map With State", OperatorKind.MAP, function, optional_type(output_type))
 
     def flat_map_with_state(
         self,
@@ -183,9 +184,7 @@ class KeyedStream(DataStream):
             TypeError: `func` cannot be called.
         """
         function = FlatMapWithState(_two_arguments(func, "flat_map_with_state"), optional_type(state_type))
-        return self._operator(
-            "Flat Map With State", OperatorKind.FLAT_MAP, function, optional_type(output_type)
-        )
+        return self._apply("Flat Map With State", OperatorKind.FLAT_MAP, function, optional_type(output_type))
 
     def filter_with_state(
         self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any = None
@@ -196,7 +195,7 @@ class KeyedStream(DataStream):
             TypeError: `func` cannot be called.
         """
         function = FilterWithState(_two_arguments(func, "filter_with_state"), optional_type(state_type))
-        return self._operator("Filter With State", OperatorKind.FILTER, function, self._type)
+        return self._apply("Filter With State", OperatorKind.FILTER, function, self._type)
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
         """Group the elements of each key into windows.
@@ -234,8 +233,7 @@ class KeyedStream(DataStream):
                 f"not {state_descriptor!r}: other kinds would grow for ever."
             )
         state_descriptor.set_queryable(queryable_state_name)
-        options = {"query_name": queryable_state_name, "descriptor": state_descriptor}
-        spec = OperatorSpec(OperatorKind.QUERYABLE, None, True, options)
+        spec = QueryableSpec(state_descriptor, queryable_state_name)
         builder = self._environment._builder
         node = builder.add(NodeKind.OPERATOR, f"Queryable state: {queryable_state_name}", spec, [self._edges])
         builder.sinks.append(node.id)
@@ -247,7 +245,7 @@ class KeyedStream(DataStream):
     def _collected(self) -> DataStream:
         key_of = self._key_selector
         function = PairWithKey(key_of.get_key if isinstance(key_of, KeySelector) else key_of)
-        return self._origin._operator("Pair with key", OperatorKind.MAP, function, None)
+        return self._origin._apply("Pair with key", OperatorKind.MAP, function, None)
 
     def _check_position(self, position: Any, method: str) -> None:
         if isinstance(position, bool) or not isinstance(position, int | str):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tidemark.api.functions import ParallelSourceFunction
-from tidemark.api.graph import Node, SourceSpec
+from tidemark.api.graph import Node
+from tidemark.api.specs import FunctionSourceSpec
 from tidemark.config.layered import require_whole
 from tidemark.config.options import MAX_PARALLELISM_LIMIT
 from tidemark.errors import ConfigError, UnsupportedOperationException
@@ -131,7 +132,7 @@ def check_parallelism(node: Node, parallelism: Any) -> None:
     require_whole(parallelism, "The parallelism", 1, MAX_PARALLELISM_LIMIT)
     if node.forced_non_parallel and parallelism != 1:
         reason = "it was told to with force_non_parallel(), or is a collection"
-        if isinstance(node.spec, SourceSpec) and node.spec.kind == "function":
+        if isinstance(node.spec, FunctionSourceSpec):
             reason = f"only a {ParallelSourceFunction.__name__} can run in parallel"
         raise ConfigError(f"'{node.name}' runs in one subtask ({reason}); parallelism {parallelism} refused.")
     node.parallelism = parallelism

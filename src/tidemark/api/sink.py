@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 from tidemark.api.collect import CloseableIterator, CollectBuffer
 from tidemark.api.connectors.base import Sink
 from tidemark.api.functions import SinkFunction
-from tidemark.api.graph import Edge, Node, SinkSpec
+from tidemark.api.graph import Edge, Node
 from tidemark.api.operator_settings import OperatorSettings
+from tidemark.api.specs import (
+    CollectSinkSpec,
+    ForeachBatchSinkSpec,
+    FunctionSinkSpec,
+    PrintSinkSpec,
+    SinkSpec,
+    SparkWriterSinkSpec,
+)
 from tidemark.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +48,7 @@ class SinkMethods:
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Write every element to the driver's standard output (spec 2.3)."""
-        return self._sink("Print to Std. Out", SinkSpec("print", "none", {"identifier": sink_identifier}))
+        return self._sink("Print to Std. Out", PrintSinkSpec(sink_identifier))
 
     def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:
         """Hand every element to a `SinkFunction`.
@@ -50,7 +58,7 @@ class SinkMethods:
         """
         if not isinstance(sink_func, SinkFunction):
             raise TypeError(f"add_sink() needs a SinkFunction, not {sink_func!r}.")
-        return self._sink("Unnamed", SinkSpec("function", "at-least-once", {"function": sink_func}))
+        return self._sink("Unnamed", FunctionSinkSpec(sink_func))
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
         """Write to a `Sink`, such as a `FileSink`.
@@ -74,7 +82,7 @@ class SinkMethods:
         """
         if not callable(function):
             raise TypeError(f"foreach_batch() needs a callable, not {function!r}.")
-        return self._sink("foreach_batch", SinkSpec("foreach_batch", "at-least-once", {"function": function}))
+        return self._sink("foreach_batch", ForeachBatchSinkSpec(function))
 
     def write_spark(self, format: str, path: str | None = None, **options: Any) -> DataStreamSink:
         """Append the elements of each epoch with a Spark writer: any format, at least once.
@@ -84,8 +92,7 @@ class SinkMethods:
         """
         if not format:
             raise ConfigError("write_spark() needs the name of a Spark format.")
-        settings = {"format": format, "path": path, "options": options}
-        return self._sink(f"Spark {format}", SinkSpec("spark_writer", "at-least-once", settings))
+        return self._sink(f"Spark {format}", SparkWriterSinkSpec(format, options, path))
 
     def to_spark_stream(self) -> Any:
         """This stream as a streaming Spark `DataFrame`, fed while a job with this sink runs.
@@ -111,7 +118,7 @@ class SinkMethods:
         if limit is not None and limit < 1:
             raise ConfigError(f"limit must be at least 1, not {limit}.")
         buffer = CollectBuffer()
-        spec = SinkSpec("collect", "exactly-once", {"buffer": buffer})
+        spec = CollectSinkSpec(buffer)
         environment = self._environment
         self._collected()._sink("Collect", spec)
         iterator = CloseableIterator(

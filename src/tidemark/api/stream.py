@@ -19,10 +19,11 @@ from tidemark.api.functions import (
     Partitioner,
     ProcessFunction,
 )
-from tidemark.api.graph import Edge, Node, NodeKind, OperatorKind, OperatorSpec, Ship, SourceSpec
+from tidemark.api.graph import Edge, Node, NodeKind, Ship
 from tidemark.api.operator_settings import OperatorSettings
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.sink import SinkMethods
+from tidemark.api.specs import FunctionSpec, OperatorKind, OperatorSpec, SourceSpec, TimestampsSpec
 from tidemark.api.stateful_functions import Project
 from tidemark.api.watermarks import WatermarkStrategy
 from tidemark.errors import ConfigError, UnsupportedOperationException
@@ -77,7 +78,7 @@ class DataStream(OperatorSettings, SinkMethods):
             TypeError: `func` is neither a callable nor a `MapFunction`.
         """
         callable_or(func, MapFunction, "map")
-        return self._operator("Map", OperatorKind.MAP, func, optional_type(output_type))
+        return self._apply("Map", OperatorKind.MAP, func, optional_type(output_type))
 
     def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
         """Emit any number of elements per element.
@@ -86,7 +87,7 @@ class DataStream(OperatorSettings, SinkMethods):
             TypeError: `func` is neither a callable nor a `FlatMapFunction`.
         """
         callable_or(func, FlatMapFunction, "flat_map")
-        return self._operator("Flat Map", OperatorKind.FLAT_MAP, func, optional_type(output_type))
+        return self._apply("Flat Map", OperatorKind.FLAT_MAP, func, optional_type(output_type))
 
     def filter(self, func: Callable[[Any], Any] | FilterFunction) -> DataStream:
         """Keep the elements for which `func` answers with something true; it must not change them.
@@ -95,7 +96,7 @@ class DataStream(OperatorSettings, SinkMethods):
             TypeError: `func` is neither a callable nor a `FilterFunction`.
         """
         callable_or(func, FilterFunction, "filter")
-        return self._operator("Filter", OperatorKind.FILTER, func, self._type)
+        return self._apply("Filter", OperatorKind.FILTER, func, self._type)
 
     def process(self, func: Any, output_type: Any = None) -> DataStream:
         """Process elements with a context.
@@ -105,7 +106,7 @@ class DataStream(OperatorSettings, SinkMethods):
         """
         if not isinstance(func, ProcessFunction):
             raise TypeError(f"process() of a DataStream needs a ProcessFunction, not {func!r}.")
-        return self._operator("PROCESS", OperatorKind.PROCESS, func, optional_type(output_type))
+        return self._apply("PROCESS", OperatorKind.PROCESS, func, optional_type(output_type))
 
     def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
         """Group by key; two elements share a key exactly when their keys serialise to the same bytes.
@@ -219,7 +220,7 @@ class DataStream(OperatorSettings, SinkMethods):
             if not 0 <= index < len(types):
                 raise ConfigError(f"project() index {index} is outside of the {len(types)} fields.")
         projected = Types.TUPLE([types[index] for index in field_indexes])
-        return stream._operator("Projection", OperatorKind.MAP, Project(field_indexes), projected)
+        return stream._apply("Projection", OperatorKind.MAP, Project(field_indexes), projected)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Give elements timestamps and the stream watermarks; the assigner must not change the elements.
@@ -230,13 +231,7 @@ class DataStream(OperatorSettings, SinkMethods):
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise TypeError(f"Expected a WatermarkStrategy, not {watermark_strategy!r}.")
         stream = self._values()
-        return stream._operator(
-            "Timestamps/Watermarks",
-            OperatorKind.TIMESTAMPS,
-            None,
-            stream._type,
-            {"strategy": watermark_strategy},
-        )
+        return stream._operator("Timestamps/Watermarks", TimestampsSpec(watermark_strategy), stream._type)
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
         """Group all elements into windows; runs with parallelism 1.
@@ -299,15 +294,12 @@ class DataStream(OperatorSettings, SinkMethods):
         edges = [replace(edge, ship=ship, explicit=explicit) for edge in self._edges]
         return DataStream(self._environment, edges, self._type)
 
-    def _operator(
-        self,
-        name: str,
-        kind: OperatorKind,
-        function: Any,
-        output_type: TypeInformation | None,
-        options: dict[str, Any] | None = None,
+    def _apply(
+        self, name: str, kind: OperatorKind, function: Any, output_type: TypeInformation | None
     ) -> DataStream:
-        spec = OperatorSpec(kind, function, self._keyed, options or {})
+        return self._operator(name, FunctionSpec(kind, function, self._keyed), output_type)
+
+    def _operator(self, name: str, spec: OperatorSpec, output_type: TypeInformation | None) -> DataStream:
         node = self._environment._builder.add(
             NodeKind.OPERATOR, name, spec, [self._edges], output_type=output_type
         )

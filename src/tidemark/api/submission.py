@@ -13,7 +13,9 @@ from tidemark.api.executor import (
     unbounded_sources,
 )
 from tidemark.api.functions import CheckpointedFunction, ListCheckpointed
-from tidemark.api.graph import Edge, Graph, Node, OperatorKind, OperatorSpec, Ship, SourceSpec
+from tidemark.api.graph import Edge, Graph, Node, Ship
+from tidemark.api.specs import FunctionSourceSpec, IterationHeadSpec, QueryableSpec
+from tidemark.config.options import set_without_effect
 from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperationException
 
 __all__ = ["SubmissionRules", "prepare", "settle_edges"]
@@ -53,6 +55,7 @@ def prepare(graph: Graph, settings: JobSettings, rules: SubmissionRules) -> Grap
         _check_batch(settled)
     if settings.checkpointing.enabled:
         _warn_about_sources(settled)
+    _warn_about_options(settings)
     return settled
 
 
@@ -109,12 +112,11 @@ def _check_parallelism(graph: Graph, settings: JobSettings) -> None:
 
 def _check_iterations(graph: Graph, settings: JobSettings, rules: SubmissionRules) -> None:
     for node in graph.nodes.values():
-        if not isinstance(node.spec, OperatorSpec) or node.spec.kind is not OperatorKind.ITERATION_HEAD:
+        if not isinstance(node.spec, IterationHeadSpec):
             continue
-        feedback = node.spec.options["feedback"]
-        if not feedback:
+        if not node.spec.feedback:
             raise IllegalStateError("A loop begun with iterate() was never closed. Call close_with() on it.")
-        for source_id, _tag in feedback:
+        for source_id, _tag in node.spec.feedback:
             source = graph.nodes[source_id]
             if resolve_parallelism(source, settings) != resolve_parallelism(node, settings):
                 raise ConfigError(
@@ -132,8 +134,8 @@ def _check_iterations(graph: Graph, settings: JobSettings, rules: SubmissionRule
 def _check_queryable_names(graph: Graph) -> None:
     seen: set[str] = set()
     for node in graph.nodes.values():
-        if isinstance(node.spec, OperatorSpec) and node.spec.kind is OperatorKind.QUERYABLE:
-            name = node.spec.options["query_name"]
+        if isinstance(node.spec, QueryableSpec):
+            name = node.spec.query_name
             if name in seen:
                 raise IllegalStateError(f"The queryable name '{name}' is used twice in this job.")
             seen.add(name)
@@ -149,11 +151,18 @@ def _check_batch(graph: Graph) -> None:
 
 def _warn_about_sources(graph: Graph) -> None:
     for node in graph.nodes.values():
-        if not isinstance(node.spec, SourceSpec) or node.spec.kind != "function":
+        if not isinstance(node.spec, FunctionSourceSpec):
             continue
-        if not isinstance(node.spec.options["function"], CheckpointedFunction | ListCheckpointed):
+        if not isinstance(node.spec.function, CheckpointedFunction | ListCheckpointed):
             _LOG.warning(
                 "Source '%s' keeps no position in checkpoints: after a failure it starts from the beginning "
                 "and elements are processed again. Make it a CheckpointedFunction.",
                 node.name,
             )
+
+
+def _warn_about_options(settings: JobSettings) -> None:
+    idle = set_without_effect(settings.configuration)
+    if idle:
+        reasons = "; ".join(f"{option.key} ({option.ineffective})" for option in idle)
+        _LOG.warning("Set, but without effect: %s.", reasons)

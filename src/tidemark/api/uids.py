@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from tidemark.api.graph import Edge, Graph, Node, OperatorSpec, SinkSpec, SourceSpec
+from tidemark.api.graph import Edge, Graph, Node
+from tidemark.api.specs import OperatorSpec, SourceSpec
 
 __all__ = ["resolve_uids"]
 
@@ -34,10 +35,7 @@ def _what(node: Node) -> str:
     spec = node.spec
     if isinstance(spec, OperatorSpec):
         return f"operator:{spec.kind.value}"
-    if isinstance(spec, SourceSpec):
-        return f"source:{spec.kind}"
-    assert isinstance(spec, SinkSpec)
-    return f"sink:{spec.kind}"
+    return f"source:{spec.kind}" if isinstance(spec, SourceSpec) else f"sink:{spec.kind}"
 
 
 def _edge(edge: Edge, uids: dict[int, str]) -> str:

@@ -15,9 +15,9 @@ from tidemark.api.functions import (
     ReduceFunction,
     WindowFunction,
 )
-from tidemark.api.graph import OperatorKind
 from tidemark.api.keyed_stream import KeyedStream
 from tidemark.api.output_tag import OutputTag
+from tidemark.api.specs import WindowSpec
 from tidemark.api.stream import DataStream
 from tidemark.api.windows.assigners import MergingWindowAssigner, WindowAssigner
 from tidemark.api.windows.triggers import Trigger
@@ -162,23 +162,18 @@ class _Windowed:
         self, window_function: Any, output_type: TypeInformation | None, **pre_aggregation: Any
     ) -> DataStream:
         stream = self._keyed_stream
-        options = {
-            "assigner": self._assigner,
-            "trigger": self._trigger,
-            "evictor": None,
-            "allowed_lateness": self._allowed_lateness,
-            "late_tag": self._late_tag,
-            "reduce": None,
-            "aggregate": None,
-            "accumulator_type": None,
-            "window_function": window_function,
-            "all_windows": self._all_windows,
-            "function_kind": self._function_kind(window_function),
+        spec = WindowSpec(
+            self._assigner,
+            self._trigger,
+            self._allowed_lateness,
+            self._late_tag,
+            window_function=window_function,
+            function_kind=self._function_kind(window_function),
+            all_windows=self._all_windows,
+            element_type=stream._type,
             **pre_aggregation,
-        }
-        result = stream._operator(
-            type(self._assigner).__name__, OperatorKind.WINDOW, None, output_type, options
         )
+        result = stream._operator(type(self._assigner).__name__, spec, output_type)
         node = result._operator_node("window")
         if self._late_tag is not None:
             node.side_types[self._late_tag.tag_id] = self._late_tag.type_info or stream._type

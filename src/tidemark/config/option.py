@@ -32,6 +32,7 @@ class ConfigOption(Generic[T]):
         synonyms: Newer spellings, oldest first; a newer spelling wins over an older one.
         minimum: Smallest legal number, if limited.
         maximum: Largest legal number, if limited.
+        ineffective: Why setting the option changes nothing here; ``None`` for all that do something.
     """
 
     key: str
@@ -43,6 +44,7 @@ class ConfigOption(Generic[T]):
     synonyms: tuple[str, ...] = ()
     minimum: int | None = None
     maximum: int | None = None
+    ineffective: str | None = None
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -64,6 +66,10 @@ class ConfigOption(Generic[T]):
     def within(self, minimum: int | None = None, maximum: int | None = None) -> ConfigOption[T]:
         """Return the option with limits on its number."""
         return replace(self, minimum=minimum, maximum=maximum)
+
+    def no_effect(self, reason: str) -> ConfigOption[T]:
+        """Return the option marked as one that is known and checked, but changes nothing."""
+        return replace(self, ineffective=reason)
 
     def parse(self, raw: Any) -> T:
         """Turn text or a typed value into a checked value.

@@ -7,18 +7,23 @@ is Flink's older one where both exist; the synonyms are Flink 2.x's.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemark.config.modes import CheckpointingMode, ExternalizedCheckpointRetention, RuntimeExecutionMode
 from tidemark.config.option import ConfigOption, ConfigOptions
 
-__all__ = ["MAX_PARALLELISM_LIMIT", "Options", "all_options", "find_option"]
+if TYPE_CHECKING:
+    from tidemark.config.configuration import Configuration
+
+__all__ = ["MAX_PARALLELISM_LIMIT", "Options", "all_options", "find_option", "set_without_effect"]
 
 MAX_PARALLELISM_LIMIT = 32768
 """Largest number of key groups, hence of subtasks: a key group is stored in two bytes."""
 
 _key = ConfigOptions.key
 _CHECKPOINTING = "execution.checkpointing."
+_NOTHING_IN_FLIGHT = "no record is in flight at a barrier, so there is nothing to align"
+_PER_CONNECTION = "every connection has a thread of its own; `queryable-state.proxy.query-threads` counts"
 
 
 class Options:
@@ -75,6 +80,7 @@ class Options:
         .default_value("4096")
         .with_synonyms(_CHECKPOINTING + "write-buffer-size")
         .with_description("Buffer of checkpoint streams.")
+        .no_effect("files are written in whole row groups")
     )
     ROCKSDB_TTL_COMPACTION_FILTER = (
         _key("state.backend.rocksdb.ttl.compaction.filter.enabled")
@@ -101,6 +107,7 @@ class Options:
         .boolean_type()
         .default_value(False)
         .with_description("Report RocksDB's own counters as metrics.")
+        .no_effect("store counters are not reported yet")
     )
     CHECKPOINTS_DIR = (
         _key("state.checkpoints.dir")
@@ -180,20 +187,23 @@ class Options:
         _key(_CHECKPOINTING + "unaligned.enabled")
         .boolean_type()
         .default_value(False)
-        .with_description("Accepted for compatibility; has no observable effect.")
+        .with_description("Let barriers overtake records.")
+        .no_effect(_NOTHING_IN_FLIGHT)
     )
     CHECKPOINTING_FORCE_UNALIGNED = (
         _key(_CHECKPOINTING + "unaligned.forced")
         .boolean_type()
         .default_value(False)
-        .with_description("Accepted for compatibility; has no observable effect.")
+        .with_description("Let barriers overtake records in graphs with loops too.")
+        .no_effect(_NOTHING_IN_FLIGHT)
     )
     CHECKPOINTING_ALIGNED_TIMEOUT = (
         _key(_CHECKPOINTING + "aligned-checkpoint-timeout")
         .duration_type()
         .default_value("0 ms")
         .within(0)
-        .with_description("Accepted for compatibility; has no observable effect.")
+        .with_description("How long barriers may wait before they overtake records.")
+        .no_effect(_NOTHING_IN_FLIGHT)
     )
     CHECKPOINTING_STORAGE = (
         _key(_CHECKPOINTING + "storage")
@@ -262,14 +272,16 @@ class Options:
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description("Threads that receive queries; 0 means the number of slots.")
+        .with_description("Threads that receive queries.")
+        .no_effect(_PER_CONNECTION)
     )
     QUERYABLE_SERVER_QUERY_THREADS = (
         _key("queryable-state.server.query-threads")
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description("Threads that answer queries; 0 means the number of slots.")
+        .with_description("Threads that answer queries.")
+        .no_effect(_PER_CONNECTION)
     )
     QUERYABLE_PROXY_PORTS = (
         _key("queryable-state.proxy.ports")
@@ -282,14 +294,17 @@ class Options:
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description("Threads that receive client requests; 0 means the number of slots.")
+        .with_description("Threads that receive client requests.")
+        .no_effect(_PER_CONNECTION)
     )
     QUERYABLE_PROXY_QUERY_THREADS = (
         _key("queryable-state.proxy.query-threads")
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description("Threads that forward client requests; 0 means the number of slots.")
+        .with_description(
+            "Client requests forwarded at the same time; 0 means as many as there are connections."
+        )
     )
 
     SAVEPOINT_PATH = (
@@ -338,6 +353,7 @@ class Options:
         .default_value("200 ms")
         .within(0)
         .with_description("How often periodic watermark generators are asked.")
+        .no_effect("watermarks move once per epoch")
     )
 
 
@@ -349,6 +365,11 @@ def all_options() -> tuple[ConfigOption[Any], ...]:
 @cache
 def _by_spelling() -> dict[str, ConfigOption[Any]]:
     return {key: option for option in all_options() for key in option.spellings}
+
+
+def set_without_effect(configuration: Configuration) -> list[ConfigOption[Any]]:
+    """Return the options that change nothing and yet are set to something else than their default."""
+    return [o for o in all_options() if o.ineffective is not None and configuration.get(o) != o.default]
 
 
 def find_option(key: str) -> ConfigOption[Any] | None:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tidemark.api.graph import OperatorKind, OperatorSpec
+from tidemark.api.specs import (
+    BroadcastProcessSpec,
+    FunctionSpec,
+    OperatorKind,
+    OperatorSpec,
+    QueryableSpec,
+    ReduceSpec,
+    TimestampsSpec,
+    WindowSpec,
+)
 from tidemark.operators.base import Operator
 from tidemark.operators.broadcast import BroadcastOperator, KeyedBroadcastOperator
 from tidemark.operators.co import (
@@ -28,8 +37,7 @@ from tidemark.operators.reduce import ReduceOperator
 from tidemark.operators.sink import SinkOperator
 from tidemark.operators.stateless import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
 from tidemark.operators.timestamps import TimestampsOperator
-from tidemark.operators.window import WindowOperator, WindowSettings
-from tidemark.types.time import to_millis
+from tidemark.operators.window import WindowOperator
 
 if TYPE_CHECKING:
     from tidemark.types.typeinfo import TypeInformation
@@ -60,40 +68,22 @@ def create_operator(
         key_type: Type of the key of its HASH edges; None means pickled. Ignored unless `spec.keyed`.
         input_types: Declared type of the records of each input; None means pickled.
     """
-    kind = spec.kind
-    if kind in _BY_KIND:
-        plain, keyed = _BY_KIND[kind]
-        return keyed(spec.function, key_type) if spec.keyed else plain(spec.function)
-    options = spec.options
-    if kind is OperatorKind.TIMESTAMPS:
-        return TimestampsOperator(options["strategy"])
-    if kind is OperatorKind.REDUCE:
-        return ReduceOperator(spec.function, key_type, input_types[0])
-    if kind is OperatorKind.BROADCAST_PROCESS:
-        descriptors = options["descriptors"]
-        if spec.keyed:
-            return KeyedBroadcastOperator(spec.function, descriptors, key_type)
-        return BroadcastOperator(spec.function, descriptors)
-    if kind is OperatorKind.WINDOW:
-        return WindowOperator(_window_settings(options, input_types[0]), key_type)
-    if kind is OperatorKind.SINK_FUNCTION:
-        return SinkOperator(spec.function)
-    if kind is OperatorKind.QUERYABLE:
-        return QueryableStateOperator(options["descriptor"], options["query_name"], key_type)
+    match spec:
+        case FunctionSpec(kind=OperatorKind.SINK_FUNCTION):
+            return SinkOperator(spec.function)
+        case FunctionSpec():
+            plain, keyed = _BY_KIND[spec.kind]
+            return keyed(spec.function, key_type) if spec.keyed else plain(spec.function)
+        case TimestampsSpec():
+            return TimestampsOperator(spec.strategy)
+        case ReduceSpec():
+            return ReduceOperator(spec.function, key_type, input_types[0])
+        case BroadcastProcessSpec(keyed=True):
+            return KeyedBroadcastOperator(spec.function, spec.descriptors, key_type)
+        case BroadcastProcessSpec():
+            return BroadcastOperator(spec.function, spec.descriptors)
+        case WindowSpec():
+            return WindowOperator(spec, key_type)
+        case QueryableSpec():
+            return QueryableStateOperator(spec.descriptor, spec.query_name, key_type)
     return PassThroughOperator()
-
-
-def _window_settings(options: dict[str, Any], element_type: TypeInformation | None) -> WindowSettings:
-    return WindowSettings(
-        assigner=options["assigner"],
-        trigger=options.get("trigger"),
-        allowed_lateness=to_millis(options.get("allowed_lateness") or 0),
-        late_tag=options.get("late_tag"),
-        reduce=options.get("reduce"),
-        aggregate=options.get("aggregate"),
-        accumulator_type=options.get("accumulator_type"),
-        window_function=options.get("window_function"),
-        function_kind=options.get("function_kind"),
-        all_windows=bool(options.get("all_windows")),
-        element_type=element_type,
-    )

@@ -17,7 +17,7 @@ from tidemark.api.functions import (
     ReduceFunction,
     SinkFunction,
 )
-from tidemark.api.graph import OperatorKind
+from tidemark.api.specs import OperatorKind
 
 __all__ = ["one_input_kind", "two_input_kind"]
 

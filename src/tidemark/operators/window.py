@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,14 +43,12 @@ from tidemark.state.descriptors import (
 from tidemark.types.typeinfo import Types
 
 if TYPE_CHECKING:
-    from tidemark.api.output_tag import OutputTag
-    from tidemark.api.windows.assigners import WindowAssigner
-    from tidemark.api.windows.triggers import Trigger
+    from tidemark.api.specs import WindowSpec
     from tidemark.api.windows.window import Window
     from tidemark.state.namespace import Namespace
     from tidemark.types.typeinfo import TypeInformation
 
-__all__ = ["WindowOperator", "WindowSettings"]
+__all__ = ["WindowOperator", "contents_of"]
 
 _PLAIN: dict[type[Any], tuple[type[Any], ...]] = {
     EventTimeTrigger: (TumblingEventTimeWindows, SlidingEventTimeWindows),
@@ -67,61 +64,44 @@ CONTENTS = "window-contents"
 """Name of the state that holds what is in a window."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSettings:
-    """What a windowed stream was built with (`OperatorSpec.options` of a WINDOW operator)."""
-
-    assigner: WindowAssigner[Any, Any]
-    trigger: Trigger[Any, Any] | None = None
-    allowed_lateness: int = 0
-    late_tag: OutputTag | None = None
-    reduce: Any = None
-    aggregate: Any = None
-    accumulator_type: TypeInformation | None = None
-    window_function: Any = None
-    function_kind: str | None = None
-    """"apply", "process", or None: the accumulator's result is the output."""
-    all_windows: bool = False
-    element_type: TypeInformation | None = None
-
-    def contents(self) -> StateDescriptor:
-        """Descriptor of the windows' content."""
-        if self.reduce is not None:
-            element = self.element_type or Types.PICKLED_BYTE_ARRAY()
-            return ReducingStateDescriptor(CONTENTS, self.reduce, element)
-        if self.aggregate is not None:
-            accumulator = self.accumulator_type or Types.PICKLED_BYTE_ARRAY()
-            return AggregatingStateDescriptor(CONTENTS, self.aggregate, accumulator)
-        return ListStateDescriptor(CONTENTS, self.element_type or Types.PICKLED_BYTE_ARRAY())
+def contents_of(spec: WindowSpec) -> StateDescriptor:
+    """Descriptor of what a window holds."""
+    element = spec.element_type or Types.PICKLED_BYTE_ARRAY()
+    if spec.reduce is not None:
+        return ReducingStateDescriptor(CONTENTS, spec.reduce, element)
+    if spec.aggregate is not None:
+        accumulator = spec.accumulator_type or Types.PICKLED_BYTE_ARRAY()
+        return AggregatingStateDescriptor(CONTENTS, spec.aggregate, accumulator)
+    return ListStateDescriptor(CONTENTS, element)
 
 
 class WindowOperator(KeyedOperator):
     """Groups the records of each key into windows; `all_windows` puts all records under one key."""
 
-    def __init__(self, settings: WindowSettings, key_type: TypeInformation | None) -> None:
+    def __init__(self, spec: WindowSpec, key_type: TypeInformation | None) -> None:
         """Build the operator.
 
         Raises:
             TypeError: The windows merge and the trigger cannot follow.
         """
-        key_type = Types.BYTE() if settings.all_windows else key_type
-        super().__init__([settings.window_function, settings.reduce, settings.aggregate], key_type)
-        self._settings = settings
-        self._assigner = settings.assigner
-        self._trigger = settings.trigger or settings.assigner.get_default_trigger()
-        self._merges = isinstance(settings.assigner, MergingWindowAssigner)
+        key_type = Types.BYTE() if spec.all_windows else key_type
+        super().__init__([spec.window_function, spec.reduce, spec.aggregate], key_type)
+        self._spec = spec
+        self._assigner = spec.assigner
+        self._trigger = spec.trigger or spec.assigner.get_default_trigger()
+        self._merges = isinstance(spec.assigner, MergingWindowAssigner)
         if self._merges and not self._trigger.can_merge():
             raise TypeError(
                 f"{type(self._trigger).__name__} cannot be used with {type(self._assigner).__name__}, whose "
                 "windows merge. Use a trigger whose can_merge() is true."
             )
-        self._event_time = settings.assigner.is_event_time()
-        self._lateness = settings.allowed_lateness
-        self.timer_namespace = settings.assigner.namespace_kind()
-        self._incremental = settings.reduce is not None or settings.aggregate is not None
-        kind = settings.function_kind
-        self._function = None if kind is None else method_of(settings.window_function, kind)
-        self._clear_function = getattr(settings.window_function, "clear", None) if kind == "process" else None
+        self._event_time = spec.assigner.is_event_time()
+        self._lateness = spec.allowed_lateness
+        self.timer_namespace = spec.assigner.namespace_kind()
+        self._incremental = spec.reduce is not None or spec.aggregate is not None
+        kind = spec.function_kind
+        self._function = None if kind is None else method_of(spec.window_function, kind)
+        self._clear_function = getattr(spec.window_function, "clear", None) if kind == "process" else None
         plain = _PLAIN_SESSIONS if self._merges else _PLAIN
         self._plain_windows = type(self._assigner) in plain.get(type(self._trigger), ())
 
@@ -134,10 +114,10 @@ class WindowOperator(KeyedOperator):
         )
         self._late_records = metrics.counter("numLateRecordsDropped")
         tokens = self._backend.parameters.tokens
-        self._all_token = tokens.of([0])[0] if self._settings.all_windows else None
+        self._all_token = tokens.of([0])[0] if self._spec.all_windows else None
 
     def _register_states(self) -> None:
-        self._contents: Any = self.keyed_state(self._settings.contents(), self.timer_namespace)
+        self._contents: Any = self.keyed_state(contents_of(self._spec), self.timer_namespace)
         # Stores of users may know only what the public handles can do.
         self._plain_windows = self._plain_windows and hasattr(self._contents, "add_all")
         if self._merges:
@@ -156,7 +136,7 @@ class WindowOperator(KeyedOperator):
 
     def process(self, input_index: int, batch: Batch, out: Output) -> None:
         """Put the records into their windows; all-windows take records without keys."""
-        if self._settings.all_windows:
+        if self._spec.all_windows:
             batch = Batch(batch.values, batch.timestamps, [self._all_token] * len(batch))
         super().process(input_index, batch, out)
 
@@ -349,14 +329,14 @@ class WindowOperator(KeyedOperator):
         if content is None or (not self._incremental and not content):
             return
         elements = [content] if self._incremental else content
-        function, settings = self._function, self._settings
+        function, spec = self._function, self._spec
         if function is None:
             result = elements
         else:
             context = self._evaluation
             context.current, context.out = window, out
-            subject = context if settings.function_kind == "process" else window
-            if settings.all_windows:
+            subject = context if spec.function_kind == "process" else window
+            if spec.all_windows:
                 result = function(subject, elements)
             else:
                 result = function(self.current_key(), subject, elements)
@@ -419,7 +399,7 @@ class WindowOperator(KeyedOperator):
         return self._event_time and stamp is not None and stamp + self._lateness <= self._service.watermark
 
     def _late(self, value: Any, stamp: int | None, out: Output) -> None:
-        tag = self._settings.late_tag
+        tag = self._spec.late_tag
         if tag is None:
             self._late_records.inc()
         else:

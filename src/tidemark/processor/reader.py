@@ -9,9 +9,10 @@ import cloudpickle
 import pyarrow as pa
 
 from tidemark.api.builder import optional_type
+from tidemark.api.specs import WindowSpec
 from tidemark.api.state_backends import StateBackend
 from tidemark.errors import ConfigError, ExecutionError
-from tidemark.operators.window import CONTENTS, WindowSettings
+from tidemark.operators.window import CONTENTS, contents_of
 from tidemark.processor.columns import element_schema
 from tidemark.processor.functions import KeyedStateReaderFunction, WindowReaderFunction
 from tidemark.processor.opened import OpenSnapshot, Share, metas_of
@@ -211,10 +212,8 @@ class WindowSavepointReader:
         output_type: Any = None,
     ) -> StateStream:
         """Windows with a reduce function; without a reader function their values come out."""
-        settings = WindowSettings(
-            self._assigner, reduce=function, element_type=self._content_type(uid, reduce_type)
-        )
-        return self._read(uid, settings, reader_function, key_type, output_type)
+        spec = WindowSpec(self._assigner, reduce=function, element_type=self._content_type(uid, reduce_type))
+        return self._read(uid, spec, reader_function, key_type, output_type)
 
     def aggregate(
         self,
@@ -226,10 +225,10 @@ class WindowSavepointReader:
         output_type: Any = None,
     ) -> StateStream:
         """Windows with an aggregate function; without a reader function their results come out."""
-        settings = WindowSettings(
+        spec = WindowSpec(
             self._assigner, aggregate=aggregate_function, accumulator_type=self._content_type(uid, acc_type)
         )
-        return self._read(uid, settings, reader_function, key_type, output_type)
+        return self._read(uid, spec, reader_function, key_type, output_type)
 
     def process(
         self,
@@ -240,8 +239,8 @@ class WindowSavepointReader:
         output_type: Any = None,
     ) -> StateStream:
         """Windows that keep their elements; without a reader function the elements come out."""
-        settings = WindowSettings(self._assigner, element_type=self._content_type(uid, element_type))
-        return self._read(uid, settings, reader_function, key_type, output_type)
+        spec = WindowSpec(self._assigner, element_type=self._content_type(uid, element_type))
+        return self._read(uid, spec, reader_function, key_type, output_type)
 
     def _content_type(self, uid: str, declared: Any) -> TypeInformation:
         """The declared type of the content, else the one it was written with."""
@@ -253,11 +252,11 @@ class WindowSavepointReader:
         return Types.SERIALIZED(load_serializer_snapshot(meta.value).restore_serializer())
 
     def _read(
-        self, uid: str, settings: WindowSettings, function: Any, key_type: Any, output_type: Any
+        self, uid: str, spec: WindowSpec, function: Any, key_type: Any, output_type: Any
     ) -> StateStream:
         if function is not None and not isinstance(function, WindowReaderFunction):
             raise TypeError(f"A window is read with a WindowReaderFunction, not {function!r}.")
-        windows = WindowContents(self._assigner, settings.contents())
+        windows = WindowContents(self._assigner, contents_of(spec))
         return self._reader._read_ranges(uid, function or _Everything(), key_type, output_type, windows)
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidemark.api.builder import stream_from_source
-from tidemark.api.graph import SourceSpec
 from tidemark.api.spark_schema import type_of_schema
+from tidemark.api.specs import CollectionSourceSpec, SourceSpec, SparkBatchSourceSpec
 from tidemark.api.stream import DataStream
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import ConfigError, UnsupportedOperationException
@@ -74,7 +74,7 @@ class StateStream(DataStream):
         cls, environment: StreamExecutionEnvironment, frame: DataFrame, type_info: TypeInformation, name: str
     ) -> StateStream:
         """The stream of a DataFrame's rows."""
-        spec = SourceSpec("spark_batch", True, {"dataframe": frame})
+        spec = SparkBatchSourceSpec(frame)
         return cls(stream_from_source(environment, spec, name, type_info), lambda: frame)
 
     @classmethod
@@ -87,7 +87,7 @@ class StateStream(DataStream):
         shown: TypeInformation | None = None,
     ) -> StateStream:
         """The stream of elements that are in the driver; `shown` gives the columns of an untyped stream."""
-        spec = SourceSpec("collection", True, {"elements": elements})
+        spec = CollectionSourceSpec(elements)
         stream = stream_from_source(environment, spec, name, type_info, 1)
         declared = type_info or shown or _PICKLED
 
@@ -149,10 +149,10 @@ class BoundedData:
             yield Elements(frame=data, type_info=type_of_schema(data.schema))
         elif not isinstance(data, DataStream):
             yield self._of_list(list(data), None, environment)
-        elif (source := _untouched_source(data)) is not None and source.kind == "spark_batch":
-            yield Elements(frame=source.options["dataframe"], type_info=data.get_type())
-        elif source is not None and source.kind == "collection":
-            yield self._of_list(source.options["elements"], data._type, environment)
+        elif isinstance(source := _untouched_source(data), SparkBatchSourceSpec):
+            yield Elements(frame=source.dataframe, type_info=data.get_type())
+        elif isinstance(source, CollectionSourceSpec):
+            yield self._of_list(list(source.elements), data._type, environment)
         elif not on_spark(data.get_execution_environment()):
             yield self._of_list(_collected(data), data._type, environment)
         else:

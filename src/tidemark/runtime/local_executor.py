@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from tidemark.api.executor import JobSettings
-from tidemark.api.graph import Graph, SinkSpec, SourceSpec
+from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
+from tidemark.api.specs import SinkSpec, SparkSourceSpec
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
@@ -17,19 +17,11 @@ from tidemark.runtime.execution import JobExecution, JobParts
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.runner import JobHandle, JobRunner
-from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.sinks.factory import make_driver_sink, wants_frame
-from tidemark.runtime.sources.driver import (
-    CollectionSource,
-    FileSource,
-    FunctionSource,
-    SequenceSource,
-    Source,
-)
+from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.storage import backend_choice, storage_plan
-from tidemark.slot.vertex import Vertex
 
-__all__ = ["LocalExecutor", "local_parts", "split_source"]
+__all__ = ["LocalExecutor", "local_parts"]
 
 
 class LocalExecutor:
@@ -75,38 +67,13 @@ def refuse_spark(graph: Graph) -> None:
     """
     for node in graph.nodes.values():
         spec = node.spec
-        on_spark = (isinstance(spec, SourceSpec) and spec.kind.startswith("spark")) or (
-            isinstance(spec, SinkSpec) and wants_frame(spec)
-        )
-        if on_spark:
+        if isinstance(spec, SparkSourceSpec) or (isinstance(spec, SinkSpec) and wants_frame(spec)):
             raise ConfigError(f"'{node.name}' needs Spark. Set execution.target to spark instead of local.")
 
 
 def local_parts(execution: JobExecution) -> JobParts:
     """Sources and sinks of a job without Spark."""
-
-    def make_source(vertex: Vertex) -> Source:
-        return split_source(vertex, execution)
-
-    def make_sink(vertex: Vertex) -> DriverSink:
-        return make_driver_sink(vertex, execution.job_id)
-
-    return JobParts(make_source, make_sink)
-
-
-def split_source(vertex: Vertex, execution: JobExecution) -> Source:
-    """Driver side of a source that is read by splits."""
-    kind = vertex.spec.kind
-    if kind in ("collection", "cached"):
-        return CollectionSource(vertex)
-    if kind == "sequence":
-        return SequenceSource(vertex)
-    if kind == "files":
-        return FileSource(vertex, execution.clock)
-    if kind == "function":
-
-        def statuses() -> dict[int, dict[str, Any]]:
-            return execution.engine.source_status().get(vertex.id, {})
-
-        return FunctionSource(vertex, statuses, execution.plan.depth_below(vertex.id))
-    raise ConfigError(f"Source '{vertex.name}' is of unknown kind '{kind}'.")
+    return JobParts(
+        lambda vertex: make_source(vertex, execution),
+        lambda vertex: make_driver_sink(vertex, execution.job_id),
+    )

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from tidemark.api.graph import Edge, NodeKind, Ship, SourceSpec
+from tidemark.api.graph import Edge, NodeKind, Ship
+from tidemark.api.specs import SourceSpec
 from tidemark.clock import Clock, SystemClock
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import Batch, Operator, OperatorEnvironment, Output, SubtaskInfo

@@ -7,20 +7,19 @@ because a task lasts one epoch only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tidemark.api.graph import (
-    Edge,
-    Graph,
-    Node,
-    NodeKind,
+from tidemark.api.graph import Edge, Graph, Node, NodeKind, Ship
+from tidemark.api.specs import (
+    FunctionSinkSpec,
+    FunctionSourceSpec,
+    FunctionSpec,
+    IterationHeadSpec,
     OperatorKind,
-    OperatorSpec,
-    Ship,
     SinkSpec,
     SourceSpec,
+    TimestampsSpec,
 )
 from tidemark.slot.vertex import Placement, Vertex
 from tidemark.types.typeinfo import TypeInformation
@@ -48,13 +47,6 @@ class JobPlan:
     feedback: dict[int, tuple[tuple[int, str | None], ...]] = field(default_factory=dict)
     """Iteration head -> (vertex, tag) pairs whose output goes back into it."""
     job_parameters: dict[str, str] = field(default_factory=dict)
-
-    def outputs_of(self, vertex_id: int) -> Iterator[tuple[Vertex, Edge]]:
-        """Edges that leave a vertex, with the vertices they enter."""
-        for vertex in self.vertices.values():
-            for edge in vertex.inputs:
-                if edge.source == vertex_id:
-                    yield vertex, edge
 
     def of_kind(self, kind: NodeKind) -> list[Vertex]:
         """Vertices of one kind."""
@@ -85,14 +77,6 @@ class JobPlan:
                 reads = getattr(vertex.spec, "kind", None) is OperatorKind.PROCESS
                 longest = max(longest, depths[vertex.id] + (reads and not in_slot))
         return longest
-
-    def stateful_uids(self) -> list[str]:
-        """Uids that own state: slot vertices and sources."""
-        return [
-            v.uid
-            for v in self.vertices.values()
-            if v.placement is Placement.SLOT or v.kind in (NodeKind.SOURCE, NodeKind.SINK)
-        ]
 
     def with_vertices(self, vertices: dict[int, Vertex]) -> JobPlan:
         """The plan with other vertices."""
@@ -132,9 +116,9 @@ def build_plan(graph: Graph, settings: JobSettings, job_id: str) -> JobPlan:
         )
     slots = max([1, *(v.parallelism for v in vertices.values() if v.placement is Placement.SLOT)])
     feedback = {
-        node.id: tuple((source, tag) for source, tag in node.spec.options.get("feedback", ()))
+        node.id: tuple(node.spec.feedback)
         for node in graph.nodes.values()
-        if isinstance(node.spec, OperatorSpec) and node.spec.kind is OperatorKind.ITERATION_HEAD
+        if isinstance(node.spec, IterationHeadSpec)
     }
     return JobPlan(
         job_id=job_id,
@@ -153,16 +137,14 @@ def _stream_type(graph: Graph, edge: Edge) -> TypeInformation | None:
 
 
 def _place(node: Node) -> Placement:
-    spec = node.spec
-    if isinstance(spec, SourceSpec):
-        return Placement.SLOT if spec.kind == "function" else Placement.TASK
-    if isinstance(spec, SinkSpec):
-        return Placement.SLOT if spec.kind == "function" else Placement.TASK
-    if spec.kind in (OperatorKind.TIMESTAMPS, OperatorKind.ITERATION_HEAD):
-        return Placement.TASK
-    fused = spec.kind in _STATELESS and not spec.keyed and not has_life_cycle(spec.function)
-    if fused and not any(edge.ship in _ADDRESSED for edge in node.inputs):
-        return Placement.TASK
+    match node.spec:
+        case FunctionSourceSpec() | FunctionSinkSpec():
+            return Placement.SLOT
+        case SourceSpec() | SinkSpec() | TimestampsSpec() | IterationHeadSpec():
+            return Placement.TASK
+        case FunctionSpec(keyed=False) as spec if spec.kind in _STATELESS:
+            addressed = any(edge.ship in _ADDRESSED for edge in node.inputs)
+            return Placement.SLOT if addressed or has_life_cycle(spec.function) else Placement.TASK
     return Placement.SLOT
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidemark.api.graph import NodeKind, SourceSpec
+from tidemark.api.graph import NodeKind
 from tidemark.errors import ExecutionError, SlotLostError
 from tidemark.runtime.engine import EpochResult, EpochWork
 from tidemark.runtime.plan import JobPlan
@@ -29,7 +30,7 @@ from tidemark.runtime.spark_task import (
 from tidemark.slot.deploy import Deployment
 from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import SlotEvent
-from tidemark.slot.vertex import Vertex, dump_functions
+from tidemark.slot.vertex import Placement, Vertex, dump_functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -264,21 +265,10 @@ class SparkEngine:
 
 
 def _for_tasks(vertex: Vertex) -> Vertex:
-    """A vertex without what tasks never use: a source's DataFrame, a sink's driver-side objects."""
-    from dataclasses import replace
-
-    spec = vertex.spec
-    options = dict(spec.options)
-    if isinstance(spec, SourceSpec):
-        options.pop("dataframe", None)
-        options.pop("function", None)
-        return replace(vertex, spec=SourceSpec(spec.kind, spec.bounded, options, spec.strategy))
-    if vertex.kind is NodeKind.SINK and spec.kind in ("foreach_batch", "function"):
-        options.pop("function", None)
-        return replace(vertex, spec=type(spec)(spec.kind, spec.guarantee, options))
-    if vertex.placement.value == "slot" and vertex.kind is NodeKind.OPERATOR:
-        return replace(vertex, spec=type(spec)(spec.kind, None, spec.keyed, {}))
-    return vertex
+    """A vertex without what tasks never use: a source's DataFrame, a sink's driver-side objects, code of slots."""
+    if vertex.kind is NodeKind.OPERATOR and vertex.placement is Placement.TASK:
+        return vertex
+    return replace(vertex, spec=vertex.spec.for_tasks())
 
 
 def _sort_rows(table: pa.Table, result: EpochResult) -> None:

@@ -16,17 +16,13 @@ from tidemark.runtime.artifacts import ship_artifacts
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution, JobParts
 from tidemark.runtime.launch import launch_slots
-from tidemark.runtime.local_executor import split_source
 from tidemark.runtime.runner import JobHandle, JobRunner
 from tidemark.runtime.session import find_or_create_session
-from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.sinks.factory import make_driver_sink
 from tidemark.runtime.slot_manager import SlotManager
-from tidemark.runtime.sources.driver import Source
-from tidemark.runtime.sources.spark_stream import SparkBatchSource, SparkStreamSource
+from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
 from tidemark.runtime.storage import backend_choice, storage_plan
-from tidemark.slot.vertex import Vertex
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,17 +89,10 @@ class SparkExecutor:
 
 
 def _parts(execution: JobExecution, session: SparkSession) -> JobParts:
-    def make_source(vertex: Vertex) -> Source:
-        if vertex.spec.kind == "spark_stream":
-            return SparkStreamSource(vertex, session, lambda: execution.on_input())
-        if vertex.spec.kind == "spark_batch":
-            return SparkBatchSource(vertex)
-        return split_source(vertex, execution)
-
-    def make_sink(vertex: Vertex) -> DriverSink:
-        return make_driver_sink(vertex, execution.job_id)
-
-    return JobParts(make_source, make_sink)
+    return JobParts(
+        lambda vertex: make_source(vertex, execution, session),
+        lambda vertex: make_driver_sink(vertex, execution.job_id),
+    )
 
 
 def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[int, int, str]]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemark.api.graph import NodeKind, OperatorKind, OperatorSpec
+from tidemark.api.graph import NodeKind
+from tidemark.api.specs import FunctionSourceSpec, SourceSpec, TimestampsSpec
 from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.reports import TaskReport
@@ -135,7 +136,11 @@ class WatermarkTracker:
         reports = [report for report in reports if report.source in self._sources]
         sources = {report.source for report in reports}
         # The subtasks of a source function send when they have something; the others give a whole picture.
-        whole = {source for source in sources if self._plan.vertices[source].spec.kind != "function"}
+        whole = {
+            source
+            for source in sources
+            if not isinstance(self._plan.vertices[source].spec, FunctionSourceSpec)
+        }
         for vertex_id, generator in self._generators.items():
             vertex = self._plan.vertices[vertex_id]
             feeding = self._feeding[vertex_id]
@@ -237,9 +242,4 @@ class WatermarkTracker:
 
 
 def _strategy_of(vertex: Vertex) -> Any:
-    if vertex.kind is NodeKind.SOURCE:
-        return vertex.spec.strategy
-    spec = vertex.spec
-    if isinstance(spec, OperatorSpec) and spec.kind is OperatorKind.TIMESTAMPS:
-        return spec.options["strategy"]
-    return None
+    return vertex.spec.strategy if isinstance(vertex.spec, SourceSpec | TimestampsSpec) else None

@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 
 from tidemark.api.graph import Edge, NodeKind, Ship
+from tidemark.api.specs import WindowSpec
 from tidemark.errors import ExecutionError
 from tidemark.types.typeinfo import TypeInformation
 
@@ -48,7 +49,7 @@ class Vertex:
     @property
     def single_key(self) -> bool:
         """Whether all records share one made-up key (`window_all`)."""
-        return not self.keyed and bool(getattr(self.spec, "options", {}).get("all_windows"))
+        return not self.keyed and isinstance(self.spec, WindowSpec) and self.spec.all_windows
 
     def key_type(self) -> TypeInformation | None:
         """Declared key type of a keyed vertex."""

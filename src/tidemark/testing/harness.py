@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidemark.api.graph import OperatorKind, OperatorSpec
+from tidemark.api.specs import BroadcastProcessSpec, FunctionSpec, OperatorKind, OperatorSpec, ReduceSpec
 from tidemark.api.state_backends import StateBackend
 from tidemark.clock import Clock
 from tidemark.config import Configuration
@@ -89,7 +89,7 @@ class TwoInputHarness(SubtaskHarness):
         keyed = key_selector1 is not None and key_selector2 is not None
         self._selects = (_selector(key_selector1), _selector(key_selector2)) if keyed else (None, None)
         super().__init__(
-            OperatorSpec(two_input_kind(function), function, keyed),
+            FunctionSpec(two_input_kind(function), function, keyed),
             key_type,
             parallelism,
             subtask_index,
@@ -151,15 +151,10 @@ class BroadcastHarness(SubtaskHarness):
             configuration: Settings.
         """
         several = isinstance(broadcast_descriptors, (list, tuple))
-        descriptors = list(broadcast_descriptors) if several else [broadcast_descriptors]
+        descriptors: list[Any] = list(broadcast_descriptors) if several else [broadcast_descriptors]
         self._select = _selector(key_selector)
         super().__init__(
-            OperatorSpec(
-                OperatorKind.BROADCAST_PROCESS,
-                function,
-                key_selector is not None,
-                {"descriptors": descriptors},
-            ),
+            BroadcastProcessSpec(function, key_selector is not None, tuple(descriptors)),
             key_type,
             parallelism,
             subtask_index,
@@ -186,4 +181,5 @@ def _selector(key_selector: Any) -> Callable[[Any], Any] | None:
 def _one_input_spec(function: Any, *, keyed: bool) -> OperatorSpec | Operator:
     if isinstance(function, Operator):
         return function
-    return OperatorSpec(one_input_kind(function, keyed=keyed), function, keyed)
+    kind = one_input_kind(function, keyed=keyed)
+    return ReduceSpec(function) if kind is OperatorKind.REDUCE else FunctionSpec(kind, function, keyed)

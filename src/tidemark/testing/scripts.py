@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from tidemark.api.collect import CollectBuffer
 from tidemark.api.environment import StreamExecutionEnvironment
-from tidemark.api.graph import SinkSpec, SourceSpec
+from tidemark.api.specs import CollectionSourceSpec, CollectSinkSpec
 from tidemark.checkpoint.messages import JobEnd
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.clock import ManualClock
@@ -144,6 +144,13 @@ class _Tape:
     ended: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _ScriptedSourceSpec(CollectionSourceSpec):
+    """The elements of a script."""
+
+    kind: ClassVar[str] = "scripted"
+
+
 class _ScriptedSource(CollectionSource):
     """Plays the tape, one element per epoch; the position is an index into it.
 
@@ -228,15 +235,14 @@ class _Script:
             environment.set_state_backend(self._backend)
         values = [event.value if isinstance(event, AT) else event for event in self._tape.items]
         stamps = [event.timestamp if isinstance(event, AT) else None for event in self._tape.items]
-        options: dict[str, Any] = {"elements": values}
-        if any(stamp is not None for stamp in stamps):
-            options["timestamps"] = stamps
+        timed = any(stamp is not None for stamp in stamps)
         from tidemark.api.builder import stream_from_source
 
-        stream = stream_from_source(environment, SourceSpec("scripted", True, options), "script", None, 1)
+        spec = _ScriptedSourceSpec(values, stamps if timed else None)
+        stream = stream_from_source(environment, spec, "script", None, 1)
         stream.uid("script")
         result = self._build(stream)
-        result._sink("result", SinkSpec("collect", "exactly-once", {"buffer": self._buffer})).uid("result")
+        result._sink("result", CollectSinkSpec(self._buffer)).uid("result")
         graph, settings, _caches = environment._prepared("script")
         engine = LocalEngine(self._clock, self._storage, self._pool)
         plan = StoragePlan(self._storage, self._storage, "/script", StorageChoice())
@@ -248,7 +254,7 @@ class _Script:
         usual = local_parts(execution)
 
         def make_source(vertex: Vertex) -> Any:
-            if vertex.spec.kind == "scripted":
+            if isinstance(vertex.spec, _ScriptedSourceSpec):
                 return _ScriptedSource(vertex, self._tape, lambda: execution.watermarks.travelling())
             return usual.make_source(vertex)
 

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidemark.api.checkpoint_storage import JobManagerCheckpointStorage
-from tidemark.api.graph import OperatorSpec
 from tidemark.api.output_tag import OutputTag
+from tidemark.api.specs import OperatorSpec
 from tidemark.api.state_backends import StateBackend, backend_by_name
 from tidemark.checkpoint.snapshot_writer import WriterOptions
 from tidemark.clock import Clock, ManualClock

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tidemark.api.executor import JobSettings
-from tidemark.api.graph import Graph, SinkSpec
+from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient, JobExecutionResult, JobStatus
+from tidemark.api.specs import CollectSinkSpec
 from tidemark.futures import CompletableFuture
 from tidemark.ids import new_job_id
 
@@ -52,8 +53,8 @@ class RecordingExecutor:
         self.submitted.append((graph, settings))
         client = FakeClient()
         for node in graph.nodes.values():
-            if isinstance(node.spec, SinkSpec) and node.spec.kind == "collect":
-                node.spec.options["buffer"].add(list(self.outputs))
+            if isinstance(node.spec, CollectSinkSpec):
+                node.spec.buffer.add(list(self.outputs))
         if self.finish:
             client.result.set_result(JobExecutionResult(client.id, 5))
         return client

@@ -102,8 +102,8 @@ def test_the_first_job_fills_the_cache_and_later_ones_read_it(env):
     assert [node.name for node in first.nodes.values()].count("Cache Writer") == 1
     assert set(second.nodes) == {3, 5, 6}
     assert second.nodes[3].kind is NodeKind.SOURCE
-    assert second.nodes[3].spec.options["elements"] == ["a", "b"]
-    assert "timestamps" not in second.nodes[3].spec.options
+    assert second.nodes[3].spec.elements == ["a", "b"]
+    assert second.nodes[3].spec.timestamps is None
     assert cached.get_type() == Types.STRING()
 
 

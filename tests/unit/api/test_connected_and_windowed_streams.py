@@ -24,7 +24,8 @@ from tidemark import (
     Types,
     WindowFunction,
 )
-from tidemark.api.graph import OperatorKind, Ship
+from tidemark.api.graph import Ship
+from tidemark.api.specs import OperatorKind
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 
@@ -172,7 +173,7 @@ def test_broadcast_process_has_the_data_on_input_0(env, two, last_node):
 
     node = last_node(env)
     assert [(edge.input_index, edge.ship) for edge in node.inputs] == [(0, Ship.HASH), (1, Ship.BROADCAST)]
-    assert node.spec.options["descriptors"] == [RULES]
+    assert node.spec.descriptors == (RULES,)
     assert node.spec.keyed
 
 
@@ -211,15 +212,14 @@ def test_windows_carry_all_their_settings(env, windowed, last_node):
     )
 
     node = last_node(env)
-    options = node.spec.options
     assert node.spec.kind is OperatorKind.WINDOW
     assert node.spec.keyed
-    assert options["trigger"] is trigger
-    assert options["allowed_lateness"] == 1000
-    assert options["late_tag"] is late
-    assert options["accumulator_type"] == Types.LONG()
-    assert options["function_kind"] == "process"
-    assert not options["all_windows"]
+    assert node.spec.trigger is trigger
+    assert node.spec.allowed_lateness == 1000
+    assert node.spec.late_tag is late
+    assert node.spec.accumulator_type == Types.LONG()
+    assert node.spec.function_kind == "process"
+    assert not node.spec.all_windows
     assert node.side_types == {"late": Types.INT()}
     assert node.output_type == Types.STRING()
 
@@ -227,7 +227,7 @@ def test_windows_carry_all_their_settings(env, windowed, last_node):
 def test_reduce_keeps_the_type_unless_a_window_function_follows(env, windowed, last_node):
     assert windowed.reduce(max).get_type() == Types.INT()
     assert windowed.reduce(max, WholeApply()).get_type() == Types.PICKLED_BYTE_ARRAY()
-    assert last_node(env).spec.options["function_kind"] == "apply"
+    assert last_node(env).spec.function_kind == "apply"
     assert windowed.apply(WholeApply(), Types.INT()).get_type() == Types.INT()
     assert windowed.process(Whole()).get_name() == "TumblingEventTimeWindows"
     assert windowed.get_input_type() == Types.INT()
@@ -264,7 +264,7 @@ def test_an_assigner_with_pyflinks_signature_gives_the_trigger(env, last_node):
 
     env.from_collection([1]).key_by(first).window(Mine(5, 0)).reduce(max)
 
-    assert isinstance(last_node(env).spec.options["trigger"], CountTrigger)
+    assert isinstance(last_node(env).spec.trigger, CountTrigger)
 
 
 def test_merging_windows_want_a_trigger_that_can_merge(env):

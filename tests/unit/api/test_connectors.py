@@ -35,9 +35,9 @@ def test_file_sources_are_bounded_unless_monitored(tmp_path):
     monitored = builder.monitor_continuously(Duration.of_seconds(2)).build().source_spec()
 
     assert static.bounded
-    assert static.options == {"paths": [str(tmp_path), "/b"], "charset": "latin-1"}
+    assert (static.paths, static.charset) == ((str(tmp_path), "/b"), "latin-1")
     assert not monitored.bounded
-    assert monitored.options["monitor_ms"] == 2000
+    assert monitored.monitor_ms == 2000
     with pytest.raises(ValueError, match="positive"):
         builder.monitor_continuously(0)
     with pytest.raises(ValueError, match="path"):
@@ -62,7 +62,7 @@ def test_file_sinks_carry_their_settings():
 
     spec = sink.sink_spec()
     assert (spec.kind, spec.guarantee) == ("files", "exactly-once")
-    assert spec.options["sink"] is sink
+    assert spec.sink is sink
     assert sink.base_path == "/out"
     assert (sink.output_file_config.part_prefix, sink.output_file_config.part_suffix) == ("p", ".txt")
     assert sink.bucket_assigner.get_bucket_id("x", 0) == ""

@@ -165,7 +165,7 @@ def test_a_collection_keeps_its_order_in_one_subtask(env):
     stream = env.from_collection((n for n in (3, 1)), Types.INT())
 
     node = env._builder.graph.nodes[1]
-    assert node.spec.options["elements"] == [3, 1]
+    assert node.spec.elements == [3, 1]
     assert node.spec.bounded
     assert node.parallelism == 1
     assert stream.get_type() == Types.INT()
@@ -179,7 +179,7 @@ def test_built_in_sources_carry_their_strategy_and_type(env):
     lines = env.from_source(files, strategy, "lines", Types.PICKLED_BYTE_ARRAY())
 
     nodes = env._builder.graph.nodes
-    assert nodes[1].spec.options == {"start": 1, "end": 5}
+    assert (nodes[1].spec.start, nodes[1].spec.end) == (1, 5)
     assert nodes[1].spec.strategy is strategy
     assert nodes[1].parallelism is None
     assert numbers.get_type() == Types.LONG()

@@ -18,7 +18,8 @@ from tidemark import (
     Types,
     ValueStateDescriptor,
 )
-from tidemark.api.graph import OperatorKind, Ship
+from tidemark.api.graph import Ship
+from tidemark.api.specs import OperatorKind
 from tidemark.api.stateful_functions import (
     MaxByFunction,
     MaxFunction,
@@ -275,8 +276,8 @@ def test_queryable_state_takes_descriptors_that_do_not_grow(env, keyed):
 
 def test_count_windows(env, keyed, last_node):
     keyed.count_window(3).reduce(max)
-    assert repr(last_node(env).spec.options["assigner"]) == "CountTumblingWindowAssigner(3, 3)"
+    assert repr(last_node(env).spec.assigner) == "CountTumblingWindowAssigner(3, 3)"
     keyed.count_window(3, 2).reduce(max)
-    assert repr(last_node(env).spec.options["assigner"]) == "CountSlidingWindowAssigner(3, 2)"
+    assert repr(last_node(env).spec.assigner) == "CountSlidingWindowAssigner(3, 2)"
     with pytest.raises(TypeError, match="WindowAssigner"):
         keyed.window(5)

@@ -16,7 +16,8 @@ from tidemark import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
-from tidemark.api.graph import NodeKind, OperatorKind, Ship
+from tidemark.api.graph import NodeKind, Ship
+from tidemark.api.specs import IterationHeadSpec, OperatorKind, SparkWriterSinkSpec
 from tidemark.errors import ConfigError, UnsupportedOperationException
 
 
@@ -253,7 +254,7 @@ def test_timestamps_are_an_operator(env, last_node):
 
     stream = env.from_collection([1], Types.INT()).assign_timestamps_and_watermarks(strategy)
 
-    assert last_node(env).spec.options["strategy"] is strategy
+    assert last_node(env).spec.strategy is strategy
     assert stream.get_type() == Types.INT()
     with pytest.raises(TypeError, match="WatermarkStrategy"):
         stream.assign_timestamps_and_watermarks(5)
@@ -281,7 +282,7 @@ def test_all_windows_run_in_one_subtask_under_one_key(env, last_node):
 
     node = last_node(env)
     assert node.forced_non_parallel
-    assert node.spec.options["all_windows"]
+    assert node.spec.all_windows
     assert node.inputs[0].ship is Ship.HASH
     assert node.inputs[0].key_selector.get_key("anything") == 0
     assert node.output_type == Types.INT()
@@ -297,8 +298,8 @@ def test_sinks_are_remembered_until_they_run(env):
 
     specs = [env._builder.graph.nodes[at].spec for at in env._builder.sinks]
     assert [spec.kind for spec in specs] == ["print", "function", "foreach_batch", "spark_writer"]
-    assert specs[0].options == {"identifier": "id"}
-    assert specs[3].options == {"format": "parquet", "path": "/tmp/x", "options": {"compression": "zstd"}}
+    assert specs[0].identifier == "id"
+    assert specs[3] == SparkWriterSinkSpec("parquet", {"compression": "zstd"}, "/tmp/x")
     assert specs[3].guarantee == "at-least-once"
     with pytest.raises(TypeError, match="callable"):
         stream.foreach_batch(5)
@@ -314,7 +315,7 @@ def test_iterations_collect_their_feedback(env):
 
     head = env._builder.graph.nodes[2]
     assert closed is not None
-    assert head.spec.options == {"max_wait_ms": 50, "feedback": [(4, None)]}
+    assert head.spec == IterationHeadSpec(50, [(4, None)])
 
 
 def test_a_loop_closes_only_with_its_own_elements(env):

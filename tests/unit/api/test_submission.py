@@ -12,6 +12,7 @@ from tidemark.api.executor import (
 )
 from tidemark.api.graph import Ship
 from tidemark.api.uids import resolve_uids
+from tidemark.config import Configuration
 from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperationException
 
 
@@ -95,7 +96,7 @@ def test_a_closed_loop_runs_with_its_feedback(env):
     env.execute()
 
     graph, _ = env.executor.submitted[-1]
-    assert graph.nodes[2].spec.options["feedback"] == [(4, None)]
+    assert graph.nodes[2].spec.feedback == [(4, None)]
     assert 4 in graph.nodes
 
 
@@ -206,3 +207,24 @@ def test_executors_are_found_by_name():
         executor_for("mars")
     with pytest.raises(ConfigError, match="has no Nothing"):
         executor_for("tests.unit.api.recording_executor:Nothing")
+
+
+def test_options_without_effect_are_said_once_at_submission(env, caplog):
+    env.configure(Configuration.from_dict({"queryable-state.server.query-threads": "3"}))
+    env.from_collection([1]).print()
+
+    env.execute()
+
+    said = [r.getMessage() for r in caplog.records if "without effect" in r.getMessage()]
+    assert len(said) == 1
+    assert "queryable-state.server.query-threads" in said[0]
+    assert "proxy.network-threads" not in said[0]
+
+
+def test_nothing_is_said_of_options_that_do_something(env, caplog):
+    env.configure(Configuration.from_dict({"queryable-state.proxy.query-threads": "3"}))
+    env.from_collection([1]).print()
+
+    env.execute()
+
+    assert not [r for r in caplog.records if "without effect" in r.getMessage()]

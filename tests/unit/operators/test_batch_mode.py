@@ -8,12 +8,13 @@ from tidemark.api.functions import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
 )
+from tidemark.api.specs import WindowSpec
 from tidemark.api.time_domain import TimeDomain
 from tidemark.api.windows.assigners import TumblingEventTimeWindows, TumblingProcessingTimeWindows
 from tidemark.api.windows.counts import CountTumblingWindowAssigner
 from tidemark.clock import ManualClock
 from tidemark.operators.reduce import ReduceOperator
-from tidemark.operators.window import WindowOperator, WindowSettings
+from tidemark.operators.window import WindowOperator
 from tidemark.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from tidemark.testing import BroadcastHarness, OneInputHarness, TwoInputHarness
 from tidemark.types.typeinfo import Types
@@ -150,7 +151,7 @@ def test_the_broadcast_side_is_consumed_first():
 
 def test_windows_of_a_key_fire_at_its_end_and_nothing_is_late():
     def collect(assigner):
-        settings = WindowSettings(
+        settings = WindowSpec(
             assigner, window_function=lambda key, window, inputs: [(key, list(inputs))], function_kind="apply"
         )
         harness = OneInputHarness(

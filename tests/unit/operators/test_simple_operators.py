@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tidemark.api.functions import FilterFunction, FlatMapFunction, MapFunction, ReduceFunction, SinkFunction
-from tidemark.api.graph import OperatorKind, OperatorSpec
 from tidemark.api.output_tag import OutputTag
+from tidemark.api.specs import (
+    BroadcastProcessSpec,
+    FunctionSpec,
+    IterationHeadSpec,
+    OperatorKind,
+    QueryableSpec,
+    ReduceSpec,
+    TimestampsSpec,
+    WindowSpec,
+)
 from tidemark.api.state_backends import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from tidemark.api.watermarks import WatermarkStrategy
 from tidemark.api.windows.assigners import TumblingEventTimeWindows
@@ -85,7 +94,7 @@ STATELESS = [
 @pytest.mark.parametrize(("kind", "function", "callable_", "expected"), STATELESS)
 def test_functions_and_callables_do_the_same(kind, function, callable_, expected):
     for user in (function, callable_):
-        operator = ready(create_operator(OperatorSpec(kind, user)))
+        operator = ready(create_operator(FunctionSpec(kind, user)))
 
         assert through(operator, Batch([1, 2, 0])) == (expected, None)
 
@@ -100,7 +109,7 @@ def test_functions_and_callables_do_the_same(kind, function, callable_, expected
 )
 def test_batches_with_and_without_timestamps_mix(kind, stamps):
     function = next(function for known, function, _, _ in STATELESS if known is kind)
-    operator = ready(create_operator(OperatorSpec(kind, function)))
+    operator = ready(create_operator(FunctionSpec(kind, function)))
 
     _, timestamps = through(operator, Batch([1, 2, 0]), Batch([1, 2, 0], [5, 6, None]))
 
@@ -109,7 +118,7 @@ def test_batches_with_and_without_timestamps_mix(kind, stamps):
 
 def test_map_emits_none():
     assert through(
-        ready(create_operator(OperatorSpec(OperatorKind.MAP, lambda value: None))), Batch([1])
+        ready(create_operator(FunctionSpec(OperatorKind.MAP, lambda value: None))), Batch([1])
     ) == (
         [None],
         None,
@@ -117,7 +126,7 @@ def test_map_emits_none():
 
 
 def test_the_head_of_an_iteration_passes_records_through():
-    operator = ready(create_operator(OperatorSpec(OperatorKind.ITERATION_HEAD)))
+    operator = ready(create_operator(IterationHeadSpec()))
 
     assert isinstance(operator, PassThroughOperator)
     assert through(operator, Batch([1]), Batch([2], [9]), Batch([3])) == ([1, 2, 3], [None, 9, None])
@@ -127,7 +136,7 @@ def test_timestamps_are_assigned_and_the_watermark_observed():
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(10).with_timestamp_assigner(
         lambda value, previous: value if previous < 0 else previous
     )
-    operator = ready(create_operator(OperatorSpec(OperatorKind.TIMESTAMPS, options={"strategy": strategy})))
+    operator = ready(create_operator(TimestampsSpec(strategy)))
     assert isinstance(operator, TimestampsOperator)
     assert operator.observed_watermark() == MIN_WATERMARK
 
@@ -209,7 +218,7 @@ def test_sinks_take_one_argument_or_two():
     for sink in (one, plain.append):
         operator = ready(SinkOperator(sink))
         assert through(operator, Batch([1, 2])) == ([], None)
-    operator = ready(create_operator(OperatorSpec(OperatorKind.SINK_FUNCTION, two)), ManualClock(8))
+    operator = ready(create_operator(FunctionSpec(OperatorKind.SINK_FUNCTION, two)), ManualClock(8))
     operator.process(0, Batch(["x"]), Output())
     operator.advance_watermark(3, Output())
     operator.process(0, Batch(["y"], [5]), Output())
@@ -242,9 +251,7 @@ class Count:
 )
 def test_queryable_state_is_published_and_updated(descriptor, expected):
     published = []
-    spec = OperatorSpec(
-        OperatorKind.QUERYABLE, keyed=True, options={"descriptor": descriptor, "query_name": "q"}
-    )
+    spec = QueryableSpec(descriptor, "q")
     operator = ready(
         create_operator(spec, Types.STRING()),
         publish=lambda state, backend: published.append((state.get_queryable_state_name(), backend)),
@@ -274,18 +281,20 @@ def test_the_factory_knows_every_kind():
         map1 = map2 = flat_map1 = flat_map2 = process_element = __call__
         process_element1 = process_element2 = process_broadcast_element = __call__
 
-    options = {
-        "strategy": WatermarkStrategy.no_watermarks(),
-        "descriptors": [],
-        "assigner": TumblingEventTimeWindows.of(1),
-        "window_function": Anything(),
-        "function_kind": "apply",
-        "descriptor": ValueStateDescriptor("v", Types.LONG()),
-        "query_name": "q",
+    special = {
+        spec.kind: spec
+        for spec in (
+            TimestampsSpec(WatermarkStrategy.no_watermarks()),
+            WindowSpec(TumblingEventTimeWindows.of(1), window_function=Anything(), function_kind="apply"),
+            QueryableSpec(ValueStateDescriptor("v", Types.LONG()), "q"),
+            ReduceSpec(Anything()),
+            IterationHeadSpec(),
+        )
     }
     for keyed in (False, True):
+        special[OperatorKind.BROADCAST_PROCESS] = BroadcastProcessSpec(Anything(), keyed, ())
         made = {
-            kind: create_operator(OperatorSpec(kind, Anything(), keyed, dict(options)), Types.LONG())
+            kind: create_operator(special.get(kind) or FunctionSpec(kind, Anything(), keyed), Types.LONG())
             for kind in OperatorKind
         }
         broadcast = KeyedBroadcastOperator if keyed else BroadcastOperator

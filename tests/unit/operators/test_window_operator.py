@@ -12,6 +12,7 @@ from tidemark.api.functions import (
     WindowFunction,
 )
 from tidemark.api.output_tag import OutputTag
+from tidemark.api.specs import WindowSpec
 from tidemark.api.state_backends import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from tidemark.api.windows.assigners import (
     GlobalWindows,
@@ -34,7 +35,7 @@ from tidemark.api.windows.triggers import (
 from tidemark.api.windows.window import TimeWindow
 from tidemark.errors import UnsupportedOperationException
 from tidemark.operators.base import SMALL_BATCH
-from tidemark.operators.window import WindowOperator, WindowSettings
+from tidemark.operators.window import WindowOperator
 from tidemark.state.descriptors import ReducingStateDescriptor, ValueStateDescriptor
 from tidemark.testing import OneInputHarness
 from tidemark.types.typeinfo import Types
@@ -66,7 +67,7 @@ class Mean(AggregateFunction):
 def windowed(assigner, *, backend=None, clock=None, configuration=None, **settings):
     if not {"reduce", "aggregate", "window_function"} & set(settings):
         settings.update(window_function=Collect(), function_kind="apply")
-    operator = WindowOperator(WindowSettings(assigner, element_type=PAIR, **settings), Types.STRING())
+    operator = WindowOperator(WindowSpec(assigner, element_type=PAIR, **settings), Types.STRING())
     selector = None if settings.get("all_windows") else (lambda value: value[0])
     return OneInputHarness(
         operator,

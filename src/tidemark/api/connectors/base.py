@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from enum import Enum
 
-from tidemark.api.graph import SinkSpec, SourceSpec
+from tidemark.api.specs import SinkSpec, SourceSpec
 from tidemark.types.typeinfo import TypeInformation
 
 __all__ = ["DeliveryGuarantee", "Sink", "Source"]

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidemark.api.connectors.base import Sink, Source
 from tidemark.api.connectors.serialization import Encoder, known_charset
-from tidemark.api.graph import SinkSpec, SourceSpec
+from tidemark.api.specs import FileSinkSpec, FileSourceSpec
 from tidemark.errors import ConfigError
 from tidemark.types.time import TimeLike, to_millis
 from tidemark.types.typeinfo import TypeInformation, Types
@@ -63,12 +63,9 @@ class FileSource(Source):
             raise ConfigError("A FileSource needs at least one path.")
         return FileSourceBuilder(FileSource(tuple([os.fspath(path) for path in paths]), stream_format))
 
-    def source_spec(self) -> SourceSpec:
-        """Of kind "files"."""
-        options: dict[str, Any] = {"paths": list(self.paths), "charset": self.format.charset}
-        if self.monitor_ms is not None:
-            options["monitor_ms"] = self.monitor_ms
-        return SourceSpec("files", self.monitor_ms is None, options)
+    def source_spec(self) -> FileSourceSpec:
+        """What the graph holds of this source."""
+        return FileSourceSpec(self.paths, self.format.charset, self.monitor_ms)
 
     def produced_type(self) -> TypeInformation:
         """`Types.STRING()`."""
@@ -269,9 +266,9 @@ class FileSink(Sink):
             raise ConfigError("A FileSink needs a base path.")
         return FileSinkBuilder(FileSink(path, encoder, BucketAssigner.date_time_bucket_assigner()))
 
-    def sink_spec(self) -> SinkSpec:
+    def sink_spec(self) -> FileSinkSpec:
         """Of kind "files"."""
-        return SinkSpec("files", "exactly-once", {"sink": self})
+        return FileSinkSpec(self)
 
 
 class FileSinkBuilder:

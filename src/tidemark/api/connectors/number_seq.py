@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemark.api.connectors.base import Source
-from tidemark.api.graph import SourceSpec
+from tidemark.api.specs import SequenceSourceSpec
 from tidemark.errors import ConfigError
 from tidemark.types.typeinfo import TypeInformation, Types
 
@@ -24,9 +24,9 @@ class NumberSequenceSource(Source):
         self.start = start
         self.end = end
 
-    def source_spec(self) -> SourceSpec:
-        """Of kind "sequence"."""
-        return SourceSpec("sequence", True, {"start": self.start, "end": self.end})
+    def source_spec(self) -> SequenceSourceSpec:
+        """What the graph holds of this source."""
+        return SequenceSourceSpec(self.start, self.end)
 
     def produced_type(self) -> TypeInformation:
         """`Types.LONG()`."""

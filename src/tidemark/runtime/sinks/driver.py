@@ -56,7 +56,7 @@ class PrintSink:
     def __init__(self, vertex: Vertex, write: Callable[[str], Any] | None = None) -> None:
         self.vertex = vertex
         self._write = write or (lambda text: sys.stdout.write(text))
-        identifier = vertex.spec.options.get("identifier")
+        identifier = vertex.spec.identifier
         self._identifier = identifier
 
     def take(self, rows: Iterable[bytes], staged: list[Any], epoch: int) -> None:
@@ -153,7 +153,7 @@ class CollectSink(TransactionalSink):
 
     def __init__(self, vertex: Vertex) -> None:
         super().__init__(vertex)
-        self._buffer = vertex.spec.options["buffer"]
+        self._buffer = vertex.spec.buffer
 
     def take(self, rows: Iterable[bytes], staged: list[Any], epoch: int) -> None:
         """Hold back the records of an epoch."""

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidemark.api.graph import SinkSpec
+from tidemark.api.specs import (
+    CollectSinkSpec,
+    FileSinkSpec,
+    ForeachBatchSinkSpec,
+    PrintSinkSpec,
+    SinkSpec,
+    SparkWriterSinkSpec,
+)
 from tidemark.runtime.pipeline import TaskSink
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.reports import EpochDirective
@@ -19,21 +26,21 @@ __all__ = ["make_driver_sink", "make_task_sink", "wants_frame"]
 
 def wants_frame(spec: SinkSpec) -> bool:
     """Whether a sink gets its epoch as a Spark DataFrame."""
-    return spec.kind in ("foreach_batch", "spark_writer")
+    return isinstance(spec, ForeachBatchSinkSpec | SparkWriterSinkSpec)
 
 
 def make_task_sink(plan: JobPlan, directive: EpochDirective) -> Callable[[Vertex, int], TaskSink]:
     """Factory of the task side of sinks, for one epoch."""
 
     def make(vertex: Vertex, partition: int) -> TaskSink:
-        spec: SinkSpec = vertex.spec
-        if spec.kind == "print":
-            return PrintTaskSink(vertex, partition)
-        if spec.kind == "collect":
-            return CollectTaskSink(vertex)
-        if spec.kind == "files":
-            token = staging_token(plan.job_id, vertex.id)
-            return _file_sink(vertex, f"{partition}-{token}-{directive.attempt}-{directive.epoch}")
+        match vertex.spec:
+            case PrintSinkSpec():
+                return PrintTaskSink(vertex, partition)
+            case CollectSinkSpec():
+                return CollectTaskSink(vertex)
+            case FileSinkSpec():
+                token = staging_token(plan.job_id, vertex.id)
+                return _file_sink(vertex, f"{partition}-{token}-{directive.attempt}-{directive.epoch}")
         return DataFrameTaskSink(vertex)
 
     return make
@@ -41,20 +48,20 @@ def make_task_sink(plan: JobPlan, directive: EpochDirective) -> Callable[[Vertex
 
 def make_driver_sink(vertex: Vertex, job_id: str) -> DriverSink:
     """Driver side of a sink."""
-    spec: SinkSpec = vertex.spec
-    if spec.kind == "print":
-        return PrintSink(vertex)
-    if spec.kind == "collect":
-        return CollectSink(vertex)
-    if spec.kind == "files":
-        return FilesSink(vertex, spec.options["sink"].base_path, job_id)
-    if spec.kind == "foreach_batch":
-        return ForeachBatchSink(vertex)
+    match vertex.spec:
+        case PrintSinkSpec():
+            return PrintSink(vertex)
+        case CollectSinkSpec():
+            return CollectSink(vertex)
+        case FileSinkSpec(sink=sink):
+            return FilesSink(vertex, sink.base_path, job_id)
+        case ForeachBatchSinkSpec():
+            return ForeachBatchSink(vertex)
     return SparkWriterSink(vertex)
 
 
 def _file_sink(vertex: Vertex, unique: str) -> FileTaskSink:
-    sink = vertex.spec.options["sink"]
+    sink = vertex.spec.sink
     kind = vertex.input_types[0]
     return FileTaskSink(
         sink.base_path,

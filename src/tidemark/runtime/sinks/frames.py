@@ -48,7 +48,7 @@ class ForeachBatchSink:
 
     def consume(self, frame: Any, epoch: int) -> None:
         """Call the user's function."""
-        self.vertex.spec.options["function"](frame, epoch)
+        self.vertex.spec.function(frame, epoch)
 
     def prepare(self, checkpoint_id: int) -> bytes:
         """Nothing is held back."""
@@ -72,9 +72,9 @@ class SparkWriterSink(ForeachBatchSink):
 
     def consume(self, frame: Any, epoch: int) -> None:
         """Write the frame."""
-        options = self.vertex.spec.options
-        writer = frame.write.format(options["format"]).mode("append").options(**options["options"])
-        if options["path"] is None:
+        spec = self.vertex.spec
+        writer = frame.write.format(spec.format).mode("append").options(**spec.options)
+        if spec.path is None:
             writer.save()
         else:
-            writer.save(options["path"])
+            writer.save(spec.path)

@@ -97,7 +97,7 @@ class CollectionSource(_SplitSource):
 
     def __init__(self, vertex: Vertex) -> None:
         super().__init__(vertex)
-        self._length = len(vertex.spec.options["elements"])
+        self._length = len(vertex.spec.elements)
         self._next = self._planned = 0
 
     def start(self, position: Any | None) -> None:
@@ -143,7 +143,7 @@ class SequenceSource(_SplitSource):
             left = [tuple(pair) for pair in position if pair[0] <= pair[1]]
             self._ranges = left if len(left) == parts else _resplit(left, parts)
             return
-        first, last = self.vertex.spec.options["start"], self.vertex.spec.options["end"]
+        first, last = self.vertex.spec.start, self.vertex.spec.end
         self._ranges = _resplit([(first, last)], parts)
 
     def poll(self) -> SourcePoll | None:
@@ -190,10 +190,9 @@ class FileSource(_SplitSource):
 
     def __init__(self, vertex: Vertex, clock: Clock) -> None:
         super().__init__(vertex)
-        options = vertex.spec.options
-        self._paths: list[str] = list(options["paths"])
-        self._monitor_ms: int | None = options.get("monitor_ms")
-        self.bounded = self._monitor_ms is None
+        self._paths: tuple[str, ...] = vertex.spec.paths
+        self._monitor_ms: int | None = vertex.spec.monitor_ms
+        self.bounded = vertex.spec.bounded
         self._clock = clock
         self._offsets: dict[str, int] = {}
         self._sizes: dict[str, int] = {}

@@ -50,7 +50,7 @@ class SparkBatchSource:
 
     def poll(self) -> SourcePoll | None:
         """The whole frame, once."""
-        return None if self._done else SourcePoll(dataframe=self.vertex.spec.options["dataframe"])
+        return None if self._done else SourcePoll(dataframe=self.vertex.spec.dataframe)
 
     def advanced(self, positions: dict[int, Any]) -> None:
         """The frame has been processed."""
@@ -132,10 +132,8 @@ class SparkStreamSource:
         self._directory = tempfile.mkdtemp(prefix="tidemark-query-")
         if position is not None:
             unpack_position(position, self._directory)
-        writer = (
-            self.vertex.spec.options["dataframe"]
-            .writeStream.foreachBatch(self._handover)
-            .option("checkpointLocation", scratch_location(self._session, self._directory))
+        writer = self.vertex.spec.dataframe.writeStream.foreachBatch(self._handover).option(
+            "checkpointLocation", scratch_location(self._session, self._directory)
         )
         if self.bounded:
             writer = writer.trigger(availableNow=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.api.graph import SourceSpec
+from tidemark.api.specs import CollectionSourceSpec, FileSourceSpec
 from tidemark.runtime.records import Records
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.types.typeinfo import TypeInformation
@@ -53,7 +53,7 @@ class SlotSplit:
 
 
 def read_split(
-    spec: SourceSpec, split: Any, type_info: TypeInformation | None, subtask: int
+    spec: Any, split: Any, type_info: TypeInformation | None, subtask: int
 ) -> Iterator[tuple[Records, Any]]:
     """Records of a split in batches, each with the position after it."""
     if isinstance(split, IndexSplit):
@@ -67,10 +67,9 @@ def read_split(
 
 
 def _read_collection(
-    spec: SourceSpec, split: IndexSplit, type_info: TypeInformation | None, subtask: int
+    spec: CollectionSourceSpec, split: IndexSplit, type_info: TypeInformation | None, subtask: int
 ) -> Iterator[tuple[Records, Any]]:
-    elements = spec.options["elements"]
-    timestamps = spec.options.get("timestamps")
+    elements, timestamps = spec.elements, spec.timestamps
     normalize = None if type_info is None else serializer_for(type_info).normalizer()
     for first in range(split.first, split.last, READ_BATCH):
         last = min(split.last, first + READ_BATCH)
@@ -81,8 +80,7 @@ def _read_collection(
         yield Records(values, stamps, subtask), last
 
 
-def _read_file(spec: SourceSpec, split: FileSplit, subtask: int) -> Iterator[tuple[Records, Any]]:
-    charset = spec.options.get("charset", "UTF-8")
+def _read_file(spec: FileSourceSpec, split: FileSplit, subtask: int) -> Iterator[tuple[Records, Any]]:
     with open_binary(split.path) as stream:
         stream.seek(split.offset)
         lines: list[str] = []
@@ -92,7 +90,7 @@ def _read_file(spec: SourceSpec, split: FileSplit, subtask: int) -> Iterator[tup
             if not line:
                 break
             position += len(line)
-            lines.append(line.decode(charset).rstrip("\n").removesuffix("\r"))
+            lines.append(line.decode(spec.charset).rstrip("\n").removesuffix("\r"))
             if len(lines) >= READ_BATCH:
                 yield Records(lines, None, subtask), (split.path, position)
                 lines = []
