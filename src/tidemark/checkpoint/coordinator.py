@@ -8,6 +8,7 @@ thread and reads no clock. Whoever drives it carries the commands out, in order,
         ─► NotifyComplete(k), Discard(what k pushes out)
     SlotDeclined, StorageFailed, or too old at a Tick
         ─► NotifyAborted(k), Discard(k), and FailJob if one failure too many
+    StorageFailed because files vanished: the same, but the first in a row is not counted and k+1 is due at once
 """
 
 from __future__ import annotations
@@ -120,6 +121,8 @@ class CheckpointCoordinator:
         self._next_id = 1
         self._due_at: int | None = None
         self._last_end: int | None = None
+        self._repairing = False
+        """Files have vanished, and no checkpoint has completed since."""
         if restored_from is not None:
             self.completed.add(restored_from)
             self._next_id = restored_from.checkpoint_id + 1
@@ -177,7 +180,7 @@ class CheckpointCoordinator:
             case MetadataWritten():
                 return self._complete(event, now)
             case StorageFailed():
-                return self._abort_if_pending(event.checkpoint_id, FailureReason.FINALIZE, event.message, now)
+                return self._storage_failed(event, now)
             case SavepointRequested():
                 return self._request(event.request)
             case JobRestarting():
@@ -263,6 +266,7 @@ class CheckpointCoordinator:
         self.statistics.succeeded(pending.checkpoint_id, now, event.directory)
         if not pending.is_savepoint:
             self._last_end = now
+            self._repairing = False
         snapshot = CompletedSnapshot(
             pending.checkpoint_id,
             event.directory,
@@ -301,6 +305,17 @@ class CheckpointCoordinator:
                 commands += self._abort(pending, FailureReason.EXPIRED, message, now)
         return commands
 
+    def _storage_failed(self, event: StorageFailed, now: int) -> list[Command]:
+        """Files that vanished are forgiven once: a restart would need them, a new checkpoint replaces them."""
+        pending = self._pending.get(event.checkpoint_id)
+        if pending is None:
+            return []
+        forgiven = event.vanished and not self._repairing and not pending.is_savepoint
+        if forgiven:
+            self._repairing = True
+            self.request_checkpoint(now)
+        return self._abort(pending, FailureReason.FINALIZE, event.message, now, forgiven=forgiven)
+
     def _abort_if_pending(
         self, checkpoint_id: int, reason: FailureReason, message: str, now: int
     ) -> list[Command]:
@@ -308,7 +323,13 @@ class CheckpointCoordinator:
         return [] if pending is None else self._abort(pending, reason, message, now)
 
     def _abort(
-        self, pending: PendingSnapshot, reason: FailureReason, message: str, now: int
+        self,
+        pending: PendingSnapshot,
+        reason: FailureReason,
+        message: str,
+        now: int,
+        *,
+        forgiven: bool = False,
     ) -> list[Command]:
         del self._pending[pending.checkpoint_id]
         self._aborted[pending.checkpoint_id] = pending.savepoint
@@ -319,7 +340,7 @@ class CheckpointCoordinator:
             NotifyAborted(pending.checkpoint_id, reason, message, pending.savepoint),
             Discard(pending.checkpoint_id, freed, pending.savepoint),
         ]
-        if pending.is_savepoint:
+        if pending.is_savepoint or forgiven:
             return commands
         self._last_end = now
         error = self._failures.failed(pending.checkpoint_id, reason, message)

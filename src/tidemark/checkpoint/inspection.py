@@ -1,4 +1,7 @@
-"""Looking into snapshots without a job: what is in them, and whether every byte is as it was written."""
+"""Looking into snapshots without a job: what is in them, and whether every byte is as it was written.
+
+Nothing a snapshot names is imported and nothing in it is unpickled: a snapshot from anybody may be looked at.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,7 @@ from tidemark.checkpoint.metadata.registry import read_metadata
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.errors import StorageError, TidemarkError
-from tidemark.state.serializers.compatibility import load_serializer_snapshot
-from tidemark.state.serializers.streams import DataInputView
+from tidemark.state.serializers.naming import stored_serializer_name
 from tidemark.state.snapshot import StateMeta
 
 __all__ = ["describe", "verify"]
@@ -152,9 +154,9 @@ def _state_entry(states: dict[tuple[str, str], dict[str, Any]], meta: StateMeta)
             "kind": meta.kind.value,
             "namespace": meta.namespace.name.lower(),
             "ttl": meta.ttl,
-            "key_serializer": _serializer_name(meta.key),
-            "value_serializer": _serializer_name(meta.value),
-            "map_key_serializer": _serializer_name(meta.map_key),
+            "key_serializer": stored_serializer_name(meta.key),
+            "value_serializer": stored_serializer_name(meta.value),
+            "map_key_serializer": stored_serializer_name(meta.map_key),
             # Native files do not tell rows of one state from another's.
             "rows": None,
             "state_size": None,
@@ -172,7 +174,7 @@ def _operator_states(operator: OperatorState) -> list[dict[str, Any]]:
                 {
                     "name": part.name,
                     "mode": part.mode.value,
-                    "serializer": _serializer_name(part.serializer),
+                    "serializer": stored_serializer_name(part.serializer),
                     "elements": 0,
                     "state_size": 0,
                 },
@@ -182,31 +184,11 @@ def _operator_states(operator: OperatorState) -> list[dict[str, Any]]:
     return [states[name] for name in sorted(states)]
 
 
-def _serializer_name(snapshot: bytes | None) -> str | None:
-    """Name of the serializer class behind a snapshot; of the snapshot's own class if it cannot be loaded."""
-    if not snapshot:
-        return None
-    try:
-        return load_serializer_snapshot(snapshot).restore_serializer().qualified_name()
-    except Exception:
-        # User code that is not importable here must not keep anyone from looking at the rest.
-        return _snapshot_class(snapshot)
-
-
-def _snapshot_class(snapshot: bytes) -> str:
-    view = DataInputView(snapshot)
-    try:
-        view.read_fully(1)
-        return view.read_utf()
-    except TidemarkError:
-        return "unknown"
-
-
 def _readable(data: bytes) -> Any:
     """What bytes of a source or sink mean: MessagePack, which the runtime writes, else text, else digits."""
     try:
         return msgspec.msgpack.decode(data)
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         pass
     try:
         text = data.decode()

@@ -116,10 +116,17 @@ class MetadataWritten:
 
 @dataclass(frozen=True, slots=True)
 class StorageFailed:
-    """The driver could not write `_metadata`, or not prepare the snapshot."""
+    """The driver could not write `_metadata`, or not prepare the snapshot.
+
+    Attributes:
+        checkpoint_id: Of which snapshot.
+        message: What went wrong.
+        vanished: Files that had been written are gone: somebody has moved or deleted the directory.
+    """
 
     checkpoint_id: int
     message: str
+    vanished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

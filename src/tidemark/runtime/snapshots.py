@@ -1,7 +1,8 @@
 """What a job does for its checkpoint coordinator: barriers, metadata, commits, deletions.
 
 The coordinator decides, purely, from events; its commands are carried out here, in order, and what comes of
-them are its next events. The commit point of a snapshot is `write_metadata`; sinks commit behind it.
+them are its next events. The commit point of a snapshot is `write_metadata`; sinks commit behind it, once all
+that the metadata names was seen in the storage.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tidemark.checkpoint.messages import (
 )
 from tidemark.checkpoint.metadata.model import CheckpointMetadata, OperatorState
 from tidemark.checkpoint.metadata.registry import write_metadata
+from tidemark.checkpoint.presence import has_vanished, missing_files
 from tidemark.checkpoint.retention import discard, discard_job, discard_unfinished
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import CheckpointError, FailureReason, StorageError
@@ -114,6 +116,9 @@ class JobSnapshots:
             Whatever a sink, a source, an engine or a listener raises on the way; it fails the attempt.
         """
         now = self._job.clock.now
+        if isinstance(event, SlotDeclined) and self._newest_vanished():
+            # A write fails when its directory is moved away under it: the cause counts, not the symptom.
+            event = StorageFailed(event.checkpoint_id, event.message, vanished=True)
         commands: list[Command] = self.coordinator.handle(event, now())
         while commands:
             answer = self._carry_out(commands.pop(0))
@@ -152,6 +157,9 @@ class JobSnapshots:
     def _discard_leftovers(self) -> None:
         """Remove what a crash left of checkpoints that never completed or were about to be deleted."""
         kept = {snapshot.checkpoint_id for snapshot in self.coordinator.completed.checkpoints()}
+        if self._newest_vanished():
+            _log.warning("Nothing is swept in %s: the newest checkpoint is not there.", self.layout.directory)
+            return
         try:
             discard_unfinished(self._storage, self.layout, kept, self.coordinator.needs_shared_file)
         except StorageError as exc:
@@ -208,8 +216,11 @@ class JobSnapshots:
             command.checkpoint_id,
             command.timestamp,
             self._location(command.checkpoint_id, command.savepoint),
-            incremental=self._backend.incremental and command.savepoint is None,
-            base=command.base,
+            # Shared files need a place; checkpoints in the driver's memory have none.
+            incremental=self._backend.incremental
+            and command.savepoint is None
+            and self._storage_plan.driver is self._storage_plan.savepoints,
+            base=self._usable_base(command),
             savepoint=command.savepoint is not None,
             synchronous=not self._backend.asynchronous,
         )
@@ -219,6 +230,31 @@ class JobSnapshots:
                 return SlotDeclined(command.checkpoint_id, slot, reason, str(outcome))
         self._job.reached("barrier")
         return None
+
+    def _usable_base(self, command: TriggerBarrier) -> int | None:
+        """The checkpoint slots may refer to; None if its files are gone, so that everything is written anew."""
+        if command.base is None or not self._newest_vanished():
+            return command.base
+        _log.warning(
+            "Checkpoint %s of job %s has vanished from %s: somebody has moved or deleted files there. The job "
+            "cannot be restored until the next checkpoint is complete; snapshot %s is written in full.",
+            command.base,
+            self._job.job_id,
+            self.layout.directory,
+            command.checkpoint_id,
+        )
+        return None
+
+    def _newest_vanished(self) -> bool:
+        """Whether the newest checkpoint is known to be gone; not if the storage gives no answer."""
+        newest = self.coordinator.completed.latest_checkpoint()
+        if newest is None:
+            return False
+        try:
+            return has_vanished(self._storage, self._storage_plan.savepoints, newest, self.layout.shared)
+        except StorageError as exc:
+            _log.warning("Checkpoint %s cannot be looked up: %s", newest.checkpoint_id, exc)
+            return False
 
     def _write_metadata(self, command: WriteMetadata) -> Event:
         barrier = self._barriers[command.checkpoint_id]
@@ -249,8 +285,19 @@ class JobSnapshots:
         self._job.reached("before-metadata")
         try:
             write_metadata(storage, location.directory, metadata)
+            # Looked for behind the write: a directory that is moved away just before would be made again by it.
+            subtasks = [state for states in command.states.values() for state in states]
+            missing = missing_files(self._storage_plan.savepoints, location, subtasks)
+            if not storage.is_file(location.metadata_path):
+                missing.append(location.metadata_path)
         except StorageError as exc:
             return StorageFailed(command.checkpoint_id, str(exc))
+        if missing:
+            message = (
+                f"{len(missing)} of the files it refers to are gone, the first is {missing[0]}: somebody has "
+                "moved or deleted the checkpoint directory. The next checkpoint is written in full."
+            )
+            return StorageFailed(command.checkpoint_id, message, vanished=True)
         return MetadataWritten(command.checkpoint_id, location.directory)
 
     def _complete(self, command: NotifyComplete) -> None:

@@ -521,3 +521,37 @@ def test_the_history_is_bounded() -> None:
         complete(coordinator, n, 10 * n)
 
     assert [record.checkpoint_id for record in coordinator.statistics.records()] == [5, 4, 3]
+
+
+def acknowledged(coordinator: CheckpointCoordinator, checkpoint_id: int, now: int) -> None:
+    for slot in sorted(SLOTS):
+        coordinator.handle(SlotAcknowledged(checkpoint_id, slot), now)
+
+
+def test_vanished_files_are_forgiven_once_and_the_next_checkpoint_is_due_at_once() -> None:
+    coordinator = started(min_pause=50)
+    coordinator.handle(BarrierReached(), 100)
+    acknowledged(coordinator, 1, 101)
+
+    commands = coordinator.handle(StorageFailed(1, "gone", vanished=True), 102)
+
+    assert [type(command) for command in commands] == [NotifyAborted, Discard]
+    assert triggered(coordinator.handle(BarrierReached(), 102)) == [2]
+    acknowledged(coordinator, 2, 103)
+    again = coordinator.handle(StorageFailed(2, "gone again", vanished=True), 104)
+    assert any(isinstance(command, FailJob) for command in again)
+
+
+def test_vanished_files_are_forgiven_again_after_a_checkpoint_completed() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    acknowledged(coordinator, 1, 101)
+    coordinator.handle(StorageFailed(1, "gone", vanished=True), 102)
+    coordinator.handle(BarrierReached(), 102)
+    complete(coordinator, 2, 103)
+
+    coordinator.handle(BarrierReached(), 300)
+    acknowledged(coordinator, 3, 301)
+    commands = coordinator.handle(StorageFailed(3, "gone", vanished=True), 302)
+
+    assert not any(isinstance(command, FailJob) for command in commands)

@@ -78,22 +78,22 @@ def test_a_snapshot_is_described_as_plain_data(checkpoint: Path) -> None:
 
 
 def test_serializers_are_named() -> None:
-    from tidemark.checkpoint.inspection import _serializer_name
     from tidemark.state.serializers.compatibility import dump_serializer_snapshot
+    from tidemark.state.serializers.naming import stored_serializer_name
     from tidemark.state.serializers.registry import serializer_for
     from tidemark.state.serializers.streams import DataOutputView
     from tidemark.types.typeinfo import Types
 
     known = dump_serializer_snapshot(serializer_for(Types.LONG()))
-    assert "LongSerializer" in (_serializer_name(known) or "")
+    assert "LongSerializer" in (stored_serializer_name(known) or "")
 
     lost = DataOutputView()
     lost.write(b"\x01")
     lost.write_utf("gone.module.TheirSnapshot")
     lost.write_int(1)
     lost.write_bytes(b"")
-    assert _serializer_name(lost.getvalue()) == "gone.module.TheirSnapshot"
-    assert _serializer_name(None) is None
+    assert stored_serializer_name(lost.getvalue()) == "gone.module.TheirSnapshot"
+    assert stored_serializer_name(None) is None
 
 
 def test_an_intact_snapshot_verifies(checkpoint: Path) -> None:

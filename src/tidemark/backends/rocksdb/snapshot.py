@@ -31,9 +31,11 @@ from tidemark.backends.rocksdb.keys import (
 )
 from tidemark.backends.rocksdb.store import FrozenRows, Row, after
 from tidemark.errors import RestoreError
+from tidemark.safe_names import plain_name
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
 from tidemark.state.descriptors import StateKind
 from tidemark.state.expiry import Living
+from tidemark.state.key_groups import MAX_KEY_GROUPS
 from tidemark.state.snapshot import NativeCut, StateMeta, StateTable, state_schema
 
 __all__ = ["KIND", "FileNames", "NativeExtra", "RocksCut", "RowStateTable", "stamp_of"]
@@ -42,6 +44,8 @@ KIND: Final = "rocksdb"
 _FORMAT: Final = 1
 _MAX_BATCH_BYTES: Final = 32 << 20
 _CHUNK: Final = 128
+_STATES: Final = range(1 << 16)
+_SEGMENTS: Final = range(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +82,37 @@ class NativeExtra:
         """
         try:
             fields = json.loads(data)
-            known = fields["format"] == _FORMAT
-            first, last = fields["key_groups"]
-            extra = NativeExtra(
-                fields["files"], fields["states"], (first, last), fields["next_segment"], fields["carried"]
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            version = fields["format"]
+            if version == _FORMAT:
+                return NativeExtra(
+                    _checked_files(fields["files"]),
+                    {str(name): _checked(number, _STATES) for name, number in fields["states"].items()},
+                    _checked_groups(*fields["key_groups"]),
+                    _checked(fields["next_segment"], _SEGMENTS),
+                    {str(column): str(kind) for column, kind in fields["carried"].items()},
+                )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RestoreError(f"The description of a native RocksDB snapshot is damaged: {error}") from error
-        if not known:
-            raise RestoreError(
-                f"A native RocksDB snapshot has format {fields['format']}, this release reads {_FORMAT}. "
-                "Restore with the release that wrote it, or from a savepoint."
-            )
-        return extra
+        raise RestoreError(
+            f"A native RocksDB snapshot has format {version}, this release reads {_FORMAT}. "
+            "Restore with the release that wrote it, or from a savepoint."
+        )
+
+
+def _checked_files(files: dict[str, str]) -> dict[str, str]:
+    """Both names of each file become paths: one among fetched files, one in the database directory."""
+    return {plain_name(published): plain_name(local) for published, local in files.items()}
+
+
+def _checked_groups(first: Any, last: Any) -> tuple[int, int]:
+    groups = range(MAX_KEY_GROUPS)
+    return _checked(first, groups), _checked(last, groups)
+
+
+def _checked(value: Any, allowed: range) -> int:
+    if type(value) is not int or value not in allowed:
+        raise ValueError(f"{value!r} is not in [{allowed.start}, {allowed.stop})")
+    return value
 
 
 class FileNames:

@@ -20,7 +20,8 @@ import xxhash
 
 from tidemark.checkpoint.metadata.model import FileHandle, NativeHandle
 from tidemark.checkpoint.storage.base import Storage, join
-from tidemark.errors import StorageError
+from tidemark.errors import CheckpointError, FailureReason, StorageError
+from tidemark.safe_names import plain_name
 from tidemark.state.snapshot import NativeCut, StateMeta
 
 __all__ = ["NativeFiles", "fetch_native", "verify_native"]
@@ -76,11 +77,13 @@ class NativeFiles:
 
         Raises:
             StorageError: A file could not be written; the checkpoint must be aborted.
+            CheckpointError: `DECLINED`: the backend gave a file a name that could not be restored.
         """
         known = self._known(base)
         handles = []
         written = 0
         for name, path in sorted(cut.files.items()):
+            _check_name(name, checkpoint_id)
             size = path.stat().st_size
             old = known.get(name) if name in cut.shared else None
             if old is None and name in cut.shared:
@@ -137,7 +140,6 @@ def fetch_native(
     files = {}
     for file in handle.files:
         path = target / file.name
-        path.parent.mkdir(parents=True, exist_ok=True)
         copy = local(file) if file.inline is None else None
         if copy is not None:
             _link_or_copy(copy, path, link=file.shared)
@@ -181,6 +183,18 @@ def _verified(file: FileHandle, storage: Storage, directory: str, shared: str) -
             f"{where} is damaged or truncated: its checksum does not match. Use another checkpoint.",
             path=where,
         )
+
+
+def _check_name(name: str, checkpoint_id: int) -> None:
+    try:
+        plain_name(name)
+    except ValueError as exc:
+        raise CheckpointError(
+            f"A native file of checkpoint {checkpoint_id} has a name that restoring would refuse: {exc}. The "
+            "state backend must use plain names.",
+            reason=FailureReason.DECLINED,
+            checkpoint_id=checkpoint_id,
+        ) from exc
 
 
 def _upload(

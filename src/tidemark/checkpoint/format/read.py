@@ -35,20 +35,16 @@ def read_table(
 
     with _VerifiedFile(handle, storage, directory) as source:
         try:
-            file = pq.ParquetFile(
-                pa.PythonFile(source, mode="r"), metadata=_metadata(source), pre_buffer=False
-            )
+            metadata = _metadata(handle, source)
+            file = pq.ParquetFile(pa.PythonFile(source, mode="r"), metadata=metadata, pre_buffer=False)
             for i in wanted:
                 group = handle.row_groups[i]
                 table = file.read_row_group(i, use_threads=False)
                 if group.first < first or group.last > last:
                     table = _only(table, first, last)
                 yield from (batch for batch in table.to_batches() if batch.num_rows)
-        except pa.ArrowException as exc:
-            # The bytes are those that were written, so this is a reader older than the writer.
-            raise StorageError(
-                f"{source.name} cannot be read as a state table: {exc}.", path=source.name
-            ) from exc
+        except (pa.ArrowException, OSError) as exc:
+            raise _unreadable(source.name, exc) from exc
 
 
 def read_schema(handle: TableHandle, storage: Storage, directory: str) -> pa.Schema:
@@ -58,7 +54,7 @@ def read_schema(handle: TableHandle, storage: Storage, directory: str) -> pa.Sch
         StorageError: The file is missing, truncated or damaged; the message names it.
     """
     with _VerifiedFile(handle, storage, directory) as source:
-        return _metadata(source).schema.to_arrow_schema()
+        return _metadata(handle, source).schema.to_arrow_schema()
 
 
 def verify_table(handle: TableHandle, storage: Storage, directory: str) -> None:
@@ -73,14 +69,29 @@ def verify_table(handle: TableHandle, storage: Storage, directory: str) -> None:
         source.check_all()
 
 
-def _metadata(source: _VerifiedFile) -> Any:
-    """Parquet's own metadata, from the footer alone.
+def _metadata(handle: TableHandle, source: _VerifiedFile) -> Any:
+    """Parquet's own metadata, from the footer alone; it must agree with the handle.
 
     Left to itself Arrow guesses the footer's length and reads into the last row group.
     """
     import pyarrow.parquet as pq
 
-    return pq.read_metadata(pa.BufferReader(b"PAR1" + source.footer()))
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + source.footer()))
+        schema = metadata.schema.to_arrow_schema()
+    except (pa.ArrowException, OSError) as exc:
+        raise _unreadable(source.name, exc) from exc
+    rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    if rows != [group.rows for group in handle.row_groups]:
+        raise _unreadable(source.name, "its row groups are not those the snapshot names")
+    if schema.get_field_index("key_group") < 0 or schema.field("key_group").type != pa.uint16():
+        raise _unreadable(source.name, "it has no column of key groups")
+    return metadata
+
+
+def _unreadable(name: str, why: Any) -> StorageError:
+    # The bytes are those that were written, so a reader is older than its writer, or the writer was not tidemark.
+    return StorageError(f"{name} cannot be read as a state table: {why}.", path=name)
 
 
 def _only(table: pa.Table, first: int, last: int) -> pa.Table:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import xxhash
 
 from tidemark.checkpoint.metadata import v1
+from tidemark.checkpoint.metadata.checks import check
 from tidemark.checkpoint.metadata.model import METADATA_FILE, CheckpointMetadata
 from tidemark.checkpoint.storage.base import Storage, join
 from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError
@@ -35,7 +36,8 @@ def decode(data: bytes, path: str = METADATA_FILE) -> CheckpointMetadata:
     """Read the bytes of a `_metadata` file; `path` is for messages.
 
     Raises:
-        MetadataError: Foreign, truncated, damaged, or of an unknown version.
+        MetadataError: Foreign, truncated, damaged, of an unknown version, or refused because of what it says;
+            nothing it names has been touched.
     """
     if len(data) < _HEADER.size or data[:4] != _MAGIC:
         raise MetadataError(
@@ -62,9 +64,17 @@ def decode(data: bytes, path: str = METADATA_FILE) -> CheckpointMetadata:
             f"{path} is damaged: its checksum does not match. Use another checkpoint.", path=path
         )
     try:
-        return reader(payload)
+        metadata = reader(payload)
     except ValueError as exc:
         raise MetadataError(f"{path} cannot be read as version {version}: {exc}.", path=path) from exc
+    try:
+        return check(metadata)
+    except ValueError as exc:
+        raise MetadataError(
+            f"{path} is refused: {exc}. No release of tidemark writes this; do not use the snapshot unless you "
+            "know where it comes from.",
+            path=path,
+        ) from exc
 
 
 def write_metadata(storage: Storage, directory: str, metadata: CheckpointMetadata) -> str:
