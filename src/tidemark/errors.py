@@ -10,11 +10,12 @@
     │  ├─ NoCurrentKeyError (RuntimeError)
     │  ├─ UnknownStateError (ValueError)
     │  ├─ SerializationError
-    │  └─ SchemaIncompatibleError                StateMigrationException
+    │  ├─ SchemaIncompatibleError                StateMigrationException
+    │  └─ MissingClassError                      both of the two above
     ├─ BackendError
     │  ├─ BackendLockedError
     │  └─ BackendCorruptedError
-    ├─ StorageError
+    ├─ StorageError                              verdict: StorageVerdict
     ├─ CheckpointError                           reason: FailureReason
     ├─ RestoreError
     │  ├─ SavepointNotFoundError
@@ -55,6 +56,7 @@ __all__ = [
     "JobNotFoundError",
     "MaxParallelismError",
     "MetadataError",
+    "MissingClassError",
     "NoCurrentKeyError",
     "QueryError",
     "RestoreError",
@@ -67,6 +69,7 @@ __all__ = [
     "StateMigrationException",
     "StateNotServedError",
     "StorageError",
+    "StorageVerdict",
     "TidemarkError",
     "UnknownKeyError",
     "UnknownKeyOrNamespaceException",
@@ -195,6 +198,12 @@ class SchemaIncompatibleError(StateError):
     code = "SCHEMA_INCOMPATIBLE"
 
 
+class MissingClassError(SerializationError, SchemaIncompatibleError):
+    """Stored bytes name a class that cannot be imported; bring it back under its name or drop the state."""
+
+    code = "MISSING_CLASS"
+
+
 class BackendError(TidemarkError):
     """A state backend failed at its own work (open, read, write, flush)."""
 
@@ -219,15 +228,35 @@ class BackendCorruptedError(BackendError):
     code = "BACKEND_CORRUPTED"
 
 
+class StorageVerdict(Enum):
+    """What a `StorageError` says about the bytes; decided once, where the error is mapped or found."""
+
+    TRANSIENT = "transient"
+    """The place did not answer or refused (time-out, I/O error, connection, 5xx, permission): try again."""
+    MISSING = "missing"
+    """The place answered: nothing is there."""
+    DAMAGED = "damaged"
+    """The bytes came, but they are not those that were written, or no reader understands them."""
+    UNUSABLE = "unusable"
+    """This installation cannot reach such a place at all; trying again does not help."""
+
+
 class StorageError(TidemarkError):
     """Checkpoint bytes could not be read or written; check the path, permissions and free space."""
 
     code = "STORAGE"
 
-    def __init__(self, message: str = "", *, path: str | None = None) -> None:
-        """Remember the path or URI."""
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        path: str | None = None,
+        verdict: StorageVerdict = StorageVerdict.TRANSIENT,
+    ) -> None:
+        """Remember the path or URI, and what is known of the bytes: nothing, unless somebody looked."""
         super().__init__(message)
         self.path = path
+        self.verdict = verdict
 
 
 class FailureReason(Enum):

@@ -224,7 +224,11 @@ def remove_data(directory: Path):
 
 @pytest.mark.parametrize("damage", [damage_metadata, truncate_data, remove_data])
 def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(tmp_path, damage, caplog):
-    job = Job(tmp_path, blocks=3, bounded=True, settings={"state.checkpoints.num-retained": "2"})
+    settings = {
+        "state.checkpoints.num-retained": "2",
+        "execution.checkpointing.allow-fallback": "duplicate",
+    }
+    job = Job(tmp_path, blocks=3, bounded=True, settings=settings)
 
     def damage_newest_and_fail():
         job.seen.set("older", int(job.completed()[-2].name[4:]))

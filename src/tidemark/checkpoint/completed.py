@@ -36,11 +36,17 @@ class CompletedSnapshots:
 
     Savepoints are candidates for recovery too, since sinks commit on them, but they neither count among the
     retained checkpoints nor push one out. When a newer checkpoint completes they are forgotten, not deleted.
+
+    A snapshot that turned out to be damaged goes into quarantine: it is neither restored from nor deleted, and
+    its output is remembered as left behind until the job has gone back to an older snapshot.
     """
 
     def __init__(self, num_retained: int = 1) -> None:
         self._num_retained = max(num_retained, 1)
         self._snapshots: dict[int, CompletedSnapshot] = {}
+        self._quarantined: dict[int, CompletedSnapshot] = {}
+        self._left: set[int] = set()
+        """Quarantined snapshots whose output may be visible while the job stands before them."""
 
     def add(self, snapshot: CompletedSnapshot) -> list[CompletedSnapshot]:
         """Take a completed snapshot; return the checkpoints it pushes out, oldest first.
@@ -76,12 +82,34 @@ class CompletedSnapshots:
         """The newest checkpoint of this job."""
         return next(reversed(self.checkpoints()), None)
 
-    def forget(self, checkpoint_id: int) -> None:
-        """Do not recover from that snapshot any more: it turned out to be unreadable."""
-        self._snapshots.pop(checkpoint_id, None)
+    def quarantine(self, checkpoint_id: int) -> None:
+        """Do not recover from that snapshot any more, and never delete it: it turned out to be damaged."""
+        self._quarantined[checkpoint_id] = self._snapshots.pop(checkpoint_id)
+        self._left.add(checkpoint_id)
+
+    def quarantined(self) -> list[CompletedSnapshot]:
+        """Damaged snapshots, oldest first."""
+        return [self._quarantined[i] for i in sorted(self._quarantined)]
+
+    def left_behind(self, target: CompletedSnapshot) -> list[CompletedSnapshot]:
+        """Snapshots whose output may be visible but is not part of `target`, newest first.
+
+        All of them are known: a snapshot is forgotten only when nothing older than it can be restored.
+        """
+        left = [self._quarantined[i] for i in self._left] + list(self._snapshots.values())
+        newer = [snapshot for snapshot in left if snapshot.checkpoint_id > target.checkpoint_id]
+        return sorted(newer, key=lambda snapshot: snapshot.checkpoint_id, reverse=True)
+
+    def went_back(self, target: CompletedSnapshot) -> None:
+        """The job goes on from `target`; what it left behind has been dealt with."""
+        self._left = {i for i in self._left if i < target.checkpoint_id}
+
+    def holds(self, checkpoint_id: int) -> bool:
+        """Whether that snapshot is there to be restored, or in quarantine."""
+        return checkpoint_id in self._snapshots or checkpoint_id in self._quarantined
 
     def clear(self) -> list[CompletedSnapshot]:
-        """Forget everything; return the checkpoints, oldest first."""
+        """Forget everything but what is in quarantine; return the checkpoints, oldest first."""
         checkpoints = self.checkpoints()
         self._snapshots.clear()
         return checkpoints

@@ -25,7 +25,6 @@ from tidemark.checkpoint.messages import (
     DiscardJob,
     Event,
     FailJob,
-    JobEnd,
     JobEnded,
     JobRestarting,
     JobStopping,
@@ -126,6 +125,7 @@ class CheckpointCoordinator:
         if restored_from is not None:
             self.completed.add(restored_from)
             self._next_id = restored_from.checkpoint_id + 1
+        self._first_id = self._next_id
 
     @property
     def next_checkpoint_id(self) -> int:
@@ -139,6 +139,19 @@ class CheckpointCoordinator:
     def needs_shared_file(self, name: str) -> bool:
         """Whether a completed checkpoint of the job refers to that file in `shared/`."""
         return self._shared.is_referenced(name)
+
+    def is_spent(self, checkpoint_id: int) -> bool:
+        """Whether this job began that checkpoint and needs nothing of it: given up, or pushed out by newer ones.
+
+        A checkpoint that somebody else left in the directory, or that cannot be read, is never spent.
+        """
+        ours = self._first_id <= checkpoint_id < self._next_id
+        return ours and checkpoint_id not in self._pending and not self.completed.holds(checkpoint_id)
+
+    def quarantine(self, checkpoint_id: int, problem: str) -> None:
+        """A completed snapshot turned out to be damaged: never restore from it, never delete it."""
+        self.completed.quarantine(checkpoint_id)
+        self.statistics.was_quarantined(checkpoint_id, problem)
 
     def pending(self) -> list[int]:
         """Ids of the snapshots in the making."""
@@ -188,7 +201,7 @@ class CheckpointCoordinator:
             case JobStopping():
                 return self._halt(FailureReason.JOB_STOPPING, "The job is stopping.", now)
             case JobEnded():
-                return self._end(event.how, now)
+                return self._end(event, now)
 
     # Starting
 
@@ -357,13 +370,14 @@ class CheckpointCoordinator:
         self._requests.clear()
         return commands
 
-    def _end(self, how: JobEnd, now: int) -> list[Command]:
+    def _end(self, event: JobEnded, now: int) -> list[Command]:
         commands = self._halt(FailureReason.JOB_STOPPING, "The job has ended.", now)
-        if is_kept(self.settings.retention, how) and self.completed.checkpoints():
+        kept = is_kept(self.settings.retention, event.how) or event.unread
+        if kept and self.completed.checkpoints():
             return commands
         for old in self.completed.clear():
             self.statistics.was_discarded(old.checkpoint_id)
             commands.append(Discard(old.checkpoint_id, self._shared.release(old.checkpoint_id, ())))
-        if self.statistics.triggered:
+        if self.statistics.triggered and not self.completed.quarantined():
             commands.append(DiscardJob())
         return commands

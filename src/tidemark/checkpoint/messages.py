@@ -148,9 +148,16 @@ class JobStopping:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """The job is over; apply the retention rules."""
+    """The job is over; apply the retention rules.
+
+    Attributes:
+        how: Which end it was.
+        unread: The job failed because its snapshots could not be read. They may be intact, so they stay,
+            whatever the retention rules say.
+    """
 
     how: JobEnd
+    unread: bool = False
 
 
 Event: TypeAlias = (

@@ -12,7 +12,13 @@ from tidemark.config.restart import (
     NoRestart,
     RestartStrategyConfiguration,
 )
-from tidemark.errors import ConfigError, RestoreError, SchemaIncompatibleError
+from tidemark.errors import (
+    ConfigError,
+    RestoreError,
+    SchemaIncompatibleError,
+    StorageError,
+    StorageVerdict,
+)
 
 __all__ = ["GiveUp", "Restart", "decide", "is_curable"]
 
@@ -70,5 +76,8 @@ def is_curable(error: BaseException) -> bool:
     while seen is not None:
         if isinstance(seen, _INCURABLE):
             return False
+        if isinstance(seen, StorageError):
+            # What lies behind it was judged when it was raised.
+            return seen.verdict is not StorageVerdict.UNUSABLE
         seen = seen.__cause__
     return True

@@ -1,13 +1,14 @@
 """Carrying out deletions the coordinator asked for, in an order that no crash can turn into a lie.
 
 `_metadata` goes first: a snapshot that is half deleted has none and is therefore never restored from.
-A deletion that fails is logged and left; it costs space, not correctness.
+A deletion that fails is logged and left; it costs space, not correctness. Nothing is deleted because it could
+not be read: a damaged checkpoint gets a note beside its `_metadata` and stays.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from tidemark.checkpoint.layout import JobLayout, SnapshotLocation, resolve_snapshot_path, savepoint_location
 from tidemark.checkpoint.messages import Discard
@@ -15,7 +16,17 @@ from tidemark.checkpoint.metadata.registry import read_metadata
 from tidemark.checkpoint.storage.base import Storage, join
 from tidemark.errors import StorageError
 
-__all__ = ["discard", "discard_job", "discard_unfinished", "dispose_savepoint"]
+__all__ = [
+    "QUARANTINE_FILE",
+    "discard",
+    "discard_job",
+    "discard_spent",
+    "dispose_savepoint",
+    "mark_quarantined",
+]
+
+QUARANTINE_FILE = "_quarantined"
+"""In the directory of a checkpoint that turned out to be damaged; says how."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,20 +52,21 @@ def discard_job(storage: Storage, layout: JobLayout) -> None:
         _log.warning("The checkpoint directory of job %s stays behind: %s", layout.job_id, exc)
 
 
-def discard_unfinished(
+def discard_spent(
     storage: Storage,
     layout: JobLayout,
-    kept: Collection[int] | None = None,
+    is_spent: Callable[[int], bool],
     is_needed: Callable[[str], bool] = lambda _name: True,
 ) -> list[str]:
-    """Delete checkpoint directories left by a crash; return them.
+    """Delete checkpoint directories that a crash or a failed deletion left; return them.
 
-    Only call this while no checkpoint of the job is pending.
+    Only call this while no checkpoint of the job is pending. What is deleted is decided by what the job knows
+    of its checkpoints, never by what can be read of them just now.
 
     Args:
         storage: Where they are.
         layout: Of the job.
-        kept: Checkpoints that stay; None: all that have `_metadata`.
+        is_spent: Whether the checkpoint of that id was begun by this job and is of no use any more.
         is_needed: Whether a file in `shared/` stays.
 
     Raises:
@@ -66,14 +78,20 @@ def discard_unfinished(
     gone = []
     for name in storage.list(layout.directory):
         number = name.removeprefix("chk-")
-        if number == name or not number.isdigit():
+        if number == name or not number.isdigit() or not is_spent(int(number)):
             continue
         location = layout.checkpoint(int(number))
-        complete = storage.is_file(location.metadata_path)
-        if not complete or (kept is not None and int(number) not in kept):
-            _delete_snapshot(storage, location)
-            gone.append(location.directory)
+        _delete_snapshot(storage, location)
+        gone.append(location.directory)
     return gone
+
+
+def mark_quarantined(storage: Storage, directory: str, problem: str) -> None:
+    """Leave a note in the directory of a damaged checkpoint, for whoever looks there. Never raises `StorageError`."""
+    try:
+        storage.write(join(directory, QUARANTINE_FILE), f"{problem}\n".encode())
+    except StorageError as exc:
+        _log.warning("%s could not be marked as damaged: %s", directory, exc)
 
 
 def dispose_savepoint(storage: Storage, path: str) -> str:

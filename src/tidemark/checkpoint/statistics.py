@@ -42,6 +42,8 @@ class CheckpointRecord:
     reason: FailureReason | None = None
     message: str | None = None
     discarded: bool = False
+    quarantined: bool = False
+    """Complete, but damaged since; `message` says how. Kept on disk and never restored from."""
 
     @property
     def is_completed(self) -> bool:
@@ -106,6 +108,10 @@ class CheckpointStatistics:
     def was_discarded(self, checkpoint_id: int) -> None:
         """A completed checkpoint was pushed out by a newer one."""
         self._change(checkpoint_id, discarded=True)
+
+    def was_quarantined(self, checkpoint_id: int, problem: str) -> None:
+        """A completed snapshot turned out to be damaged."""
+        self._change(checkpoint_id, quarantined=True, message=problem)
 
     def was_restored(self, checkpoint_id: int) -> None:
         """The job started from this snapshot."""

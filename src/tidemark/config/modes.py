@@ -8,6 +8,7 @@ __all__ = [
     "CheckpointingMode",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
+    "FallbackPolicy",
     "RuntimeExecutionMode",
 ]
 
@@ -29,6 +30,14 @@ class ExternalizedCheckpointRetention(Enum):
 
 ExternalizedCheckpointCleanup = ExternalizedCheckpointRetention
 """The same choice under its older name."""
+
+
+class FallbackPolicy(Enum):
+    """What to do with visible output when only a checkpoint older than it can be restored."""
+
+    NEVER = 0
+    WITHDRAW = 1
+    DUPLICATE = 2
 
 
 class RuntimeExecutionMode(Enum):

@@ -9,7 +9,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tidemark.config.modes import CheckpointingMode, ExternalizedCheckpointRetention, RuntimeExecutionMode
+from tidemark.config.modes import (
+    CheckpointingMode,
+    ExternalizedCheckpointRetention,
+    FallbackPolicy,
+    RuntimeExecutionMode,
+)
 from tidemark.config.option import ConfigOption, ConfigOptions
 
 if TYPE_CHECKING:
@@ -182,6 +187,16 @@ class Options:
         .enum_type(ExternalizedCheckpointRetention)
         .default_value(ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS)
         .with_description("What stays on disk when a job is cancelled or fails.")
+    )
+    CHECKPOINTING_ALLOW_FALLBACK = (
+        _key(_CHECKPOINTING + "allow-fallback")
+        .enum_type(FallbackPolicy)
+        .default_value(FallbackPolicy.NEVER)
+        .with_description(
+            "What happens when a checkpoint whose output is visible turns out to be damaged and only an older "
+            "one can be restored. NEVER: the job fails. WITHDRAW: file sinks take back what came after the "
+            "older one. DUPLICATE: the output after it comes a second time."
+        )
     )
     CHECKPOINTING_UNALIGNED = (
         _key(_CHECKPOINTING + "unaligned.enabled")

@@ -7,7 +7,6 @@ commands `runtime.snapshots` carries out. A loop on top of it (`runtime.runner`)
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import msgspec
 
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph, NodeKind
-from tidemark.checkpoint.completed import CompletedSnapshot, Origin
+from tidemark.checkpoint.completed import CompletedSnapshot
 from tidemark.checkpoint.coordinator import CheckpointCoordinator
 from tidemark.checkpoint.messages import (
     BarrierReached,
@@ -30,20 +29,13 @@ from tidemark.checkpoint.messages import (
     Tick,
 )
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
-from tidemark.checkpoint.metadata.registry import read_metadata
 from tidemark.clock import Clock
-from tidemark.errors import (
-    FailureReason,
-    MetadataError,
-    RestoreError,
-    SavepointNotFoundError,
-    SlotLostError,
-    StorageError,
-)
+from tidemark.errors import FailureReason, RestoreError, SlotLostError, StorageError
 from tidemark.futures import CompletableFuture
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
 from tidemark.runtime.plan import build_plan
 from tidemark.runtime.progress import Progress, add_numbers
+from tidemark.runtime.recovery import restore_newest
 from tidemark.runtime.reports import EpochDirective
 from tidemark.runtime.restoration import deployments, open_savepoint
 from tidemark.runtime.sinks.driver import DriverSink
@@ -69,8 +61,6 @@ CRASH_POINTS = (
 """Where a crash leaves something behind (ARCHITECTURE.md, crash points): an epoch processed but not taken; slots
 cut but nothing written; files without metadata; metadata without commit; sinks committed in part; slots notified
 but sources not; a checkpoint half deleted; slots restored but sources not rewound."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +104,8 @@ class JobExecution:
         self._catch_up = False
         """Restored slots have not said yet when their processing-time timers are due."""
         self.attempt = -1
+        self._unread = False
+        """Whether the last attempt to read the job's snapshots failed."""
         self.on_input: Callable[[], None] = lambda: None
         """Called, from any thread, when a source has something to read."""
         self.reached: Callable[[str], None] = lambda _point: None
@@ -141,12 +133,19 @@ class JobExecution:
         """Bring slots, sources and sinks to the newest usable snapshot, or to the beginning.
 
         Raises:
-            RestoreError: There are completed snapshots, but none can be read, or it does not fit the job.
+            StorageError: A snapshot could not be reached; another attempt may find it.
+            RestoreError: There are completed snapshots, but all are damaged, or none fits the job or what it
+                has published.
         """
         self.attempt += 1
         self.progress.attempt = self.attempt
         self.engine.start(self.plan, self.attempt)
-        snapshot, metadata = self._deploy_newest()
+        try:
+            snapshot, metadata = restore_newest(self, self._storage_plan, self._deploy)
+        except (StorageError, RestoreError):
+            self._unread = True
+            raise
+        self._unread = False
         self.reached("restore")
         self._timers.clear()
         self._catch_up = snapshot is not None
@@ -319,7 +318,7 @@ class JobExecution:
             source.stop()
         for sink in self.sinks.values():
             sink.close()
-        self.snapshots.handle(JobEnded(how))
+        self.snapshots.handle(JobEnded(how, unread=how is JobEnd.FAILED and self._unread))
 
     @property
     def asynchronous(self) -> bool:
@@ -342,26 +341,6 @@ class JobExecution:
         return stats
 
     # Restoring
-
-    def _deploy_newest(self) -> tuple[CompletedSnapshot | None, CheckpointMetadata | None]:
-        """Deploy with the newest snapshot that can be read, and return it; without any if there never was one."""
-        problems: list[str] = []
-        for candidate in self.coordinator.completed.candidates():
-            storage = self._storage_plan.for_directory(candidate.directory)
-            try:
-                metadata = read_metadata(storage, candidate.directory)
-                self._deploy(candidate, metadata)
-                return candidate, metadata
-            except (StorageError, SavepointNotFoundError, MetadataError) as exc:
-                problems.append(f"{candidate.directory}: {exc}")
-                if candidate.origin is not Origin.EXTERNAL:
-                    _log.warning("Checkpoint %s cannot be used: %s", candidate.checkpoint_id, exc)
-                    self.coordinator.completed.forget(candidate.checkpoint_id)
-        if problems:
-            # Starting from nothing would apply every record a second time.
-            raise RestoreError("None of the job's snapshots can be restored. " + " ".join(problems))
-        self._deploy(None, None)
-        return None, None
 
     def _deploy(self, snapshot: CompletedSnapshot | None, metadata: CheckpointMetadata | None) -> None:
         self.watermarks = WatermarkTracker(self.plan)

@@ -93,6 +93,7 @@ def _checkpoint(record: CheckpointRecord) -> dict[str, Any]:
         "reason": None if record.reason is None else record.reason.value,
         "message": record.message,
         "discarded": record.discarded,
+        "quarantined": record.quarantined,
     }
 
 

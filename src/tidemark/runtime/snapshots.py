@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidemark.checkpoint.completed import CompletedSnapshot
+from tidemark.checkpoint.completed import CompletedSnapshot, Origin
 from tidemark.checkpoint.coordinator import CheckpointCoordinator, CoordinatorSettings
 from tidemark.checkpoint.layout import (
     JobLayout,
@@ -42,7 +42,7 @@ from tidemark.checkpoint.messages import (
 from tidemark.checkpoint.metadata.model import CheckpointMetadata, OperatorState
 from tidemark.checkpoint.metadata.registry import write_metadata
 from tidemark.checkpoint.presence import has_vanished, missing_files
-from tidemark.checkpoint.retention import discard, discard_job, discard_unfinished
+from tidemark.checkpoint.retention import discard, discard_job, discard_spent, mark_quarantined
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import CheckpointError, FailureReason, StorageError
 from tidemark.futures import CompletableFuture
@@ -139,6 +139,19 @@ class JobSnapshots:
         self.handle(SavepointRequested(request))
         return future
 
+    def quarantine(self, snapshot: CompletedSnapshot, problem: str) -> None:
+        """A completed snapshot is damaged: keep it, say so, and do not restore from it again."""
+        _log.error(
+            "%s %s cannot be used and is kept in quarantine at %s: %s",
+            snapshot.origin.value.capitalize(),
+            snapshot.checkpoint_id,
+            snapshot.directory,
+            problem,
+        )
+        self.coordinator.quarantine(snapshot.checkpoint_id, problem)
+        if snapshot.origin is Origin.CHECKPOINT:
+            mark_quarantined(self._storage, snapshot.directory, problem)
+
     def new_attempt(self) -> None:
         """Nothing that an earlier attempt has begun can complete; a crash may have left files of it."""
         self._barriers.clear()
@@ -156,12 +169,12 @@ class JobSnapshots:
 
     def _discard_leftovers(self) -> None:
         """Remove what a crash left of checkpoints that never completed or were about to be deleted."""
-        kept = {snapshot.checkpoint_id for snapshot in self.coordinator.completed.checkpoints()}
         if self._newest_vanished():
             _log.warning("Nothing is swept in %s: the newest checkpoint is not there.", self.layout.directory)
             return
+        spent, needed = self.coordinator.is_spent, self.coordinator.needs_shared_file
         try:
-            discard_unfinished(self._storage, self.layout, kept, self.coordinator.needs_shared_file)
+            discard_spent(self._storage, self.layout, spent, needed)
         except StorageError as exc:
             _log.warning("Leftovers of failed checkpoints stay behind: %s", exc)
 

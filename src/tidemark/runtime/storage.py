@@ -13,6 +13,7 @@ from tidemark.api.executor import JobSettings
 from tidemark.api.state_backends import EmbeddedRocksDBStateBackend
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.config import Options
 from tidemark.slot.deploy import BackendChoice, StorageChoice
@@ -56,7 +57,7 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
         )
         return StoragePlan(files, files, storage.get_checkpoint_path() or "", choice, queryable)
     if isinstance(storage, CustomCheckpointStorage):
-        custom = storage.storage
+        custom = MappedStorage(storage.storage)
         choice = StorageChoice(inline_threshold=None, compression=compression)
         return StoragePlan(custom, custom, storage.get_checkpoint_path() or "", choice, queryable)
     memory = storage if isinstance(storage, JobManagerCheckpointStorage) else JobManagerCheckpointStorage()

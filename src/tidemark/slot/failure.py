@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import cloudpickle
 
-from tidemark.errors import ExecutionError
+from tidemark.checkpoint.restart import is_curable
+from tidemark.errors import ExecutionError, RestoreError
 
 __all__ = ["FailureInfo", "OperatorFailed"]
 
@@ -26,6 +27,8 @@ class FailureInfo:
     slot: int | None = None
     cause: bytes = b""
     """The pickled exception, empty if it cannot be pickled."""
+    curable: bool = True
+    """Whether another attempt can help, judged where the exception was whole."""
 
     @classmethod
     def of(
@@ -39,7 +42,8 @@ class FailureInfo:
             pickle.loads(cause)
         except Exception:
             cause = b""
-        return cls(f"{type(exc).__name__}: {exc}", _user_trace(exc), operator, uid, slot, cause)
+        summary = f"{type(exc).__name__}: {exc}"
+        return cls(summary, _user_trace(exc), operator, uid, slot, cause, is_curable(exc))
 
     def exception(self) -> BaseException:
         """The original exception, or a stand-in that quotes it."""
@@ -50,7 +54,7 @@ class FailureInfo:
                 restored = None
             if isinstance(restored, BaseException):
                 return restored
-        return RuntimeError(self.summary)
+        return RuntimeError(self.summary) if self.curable else RestoreError(self.summary)
 
     def error(self, epoch: int | None = None, job_id: str | None = None) -> BaseException:
         """The error the driver raises: says where it happened, quotes and chains the cause."""

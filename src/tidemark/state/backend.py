@@ -187,6 +187,9 @@ class KeyedStateBackend(ABC):
         """Take over one native snapshot made by the same kind of backend (file name -> local copy).
 
         May be called for several old subtasks; rows outside this subtask's key groups are dropped.
+
+        Raises:
+            RestoreError: Another kind of backend made it; no restart cures that.
         """
 
     @abstractmethod

@@ -17,7 +17,7 @@ import threading
 import pytest
 
 from tidemark.checkpoint.storage.base import Storage, join
-from tidemark.errors import StorageError
+from tidemark.errors import StorageError, StorageVerdict
 
 __all__ = ["StorageContract"]
 
@@ -141,6 +141,7 @@ class StorageContract:
             getattr(storage, operation)(path)
 
         assert caught.value.path == path
+        assert caught.value.verdict is StorageVerdict.MISSING
 
     def test_a_concurrent_reader_sees_old_or_new_but_never_half(self, storage: Storage, root: str) -> None:
         """`_metadata` is replaced in one step."""

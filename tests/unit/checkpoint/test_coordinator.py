@@ -468,17 +468,58 @@ def test_a_job_that_never_took_a_snapshot_deletes_nothing() -> None:
     assert started().handle(JobEnded(JobEnd.FINISHED), 50) == []
 
 
-def test_an_unreadable_snapshot_is_no_candidate_any_more() -> None:
+def test_a_damaged_snapshot_is_no_candidate_any_more_and_stays_when_everything_else_goes() -> None:
     coordinator = started(num_retained=2)
     for n in (1, 2):
         coordinator.handle(BarrierReached(), 100 * n)
         complete(coordinator, n, 100 * n)
 
-    coordinator.completed.forget(2)
+    coordinator.quarantine(2, "bits flipped")
 
     latest = coordinator.completed.latest()
     assert latest is not None
     assert latest.checkpoint_id == 1
+    assert [s.checkpoint_id for s in coordinator.completed.left_behind(latest)] == [2]
+    assert coordinator.handle(JobEnded(JobEnd.FINISHED), 300) == [Discard(1)]
+    assert coordinator.is_spent(1)
+    assert not coordinator.is_spent(2)
+    [record] = [r for r in coordinator.statistics.records() if r.checkpoint_id == 2]
+    assert (record.quarantined, record.message) == (True, "bits flipped")
+
+
+def test_what_was_left_behind_is_asked_about_once() -> None:
+    coordinator = started(num_retained=3)
+    for n in (1, 2, 3):
+        coordinator.handle(BarrierReached(), 100 * n)
+        complete(coordinator, n, 100 * n)
+    completed = coordinator.completed
+    one, two, _three = reversed(completed.candidates())
+    coordinator.quarantine(3, "damaged")
+
+    completed.went_back(two)
+    assert completed.left_behind(two) == []
+
+    coordinator.quarantine(2, "damaged")
+    assert completed.left_behind(one) == [two]
+
+
+def test_checkpoints_that_could_not_be_read_outlive_the_job_that_failed_over_them() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    complete(coordinator, 1, 100)
+
+    assert coordinator.handle(JobEnded(JobEnd.FAILED, unread=True), 200) == []
+
+
+def test_only_what_this_job_began_and_gave_up_is_spent() -> None:
+    origin = CompletedSnapshot(5, "/sp", Origin.EXTERNAL)
+    coordinator = CheckpointCoordinator(CoordinatorSettings(interval=100), restored_from=origin)
+    coordinator.handle(Started(frozenset({0})), 0)
+    coordinator.handle(BarrierReached(), 100)
+
+    assert [n for n in range(9) if coordinator.is_spent(n)] == []
+    coordinator.handle(SlotDeclined(6, 0, FailureReason.DECLINED, "no"), 110)
+    assert [n for n in range(9) if coordinator.is_spent(n)] == [6]
 
 
 def test_the_statistics_tell_the_story() -> None:

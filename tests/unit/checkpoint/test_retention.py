@@ -7,7 +7,14 @@ import pytest
 from tidemark.checkpoint.layout import JobLayout
 from tidemark.checkpoint.messages import Discard, SavepointRequest
 from tidemark.checkpoint.metadata import CheckpointMetadata, write_metadata
-from tidemark.checkpoint.retention import discard, discard_job, discard_unfinished, dispose_savepoint
+from tidemark.checkpoint.retention import (
+    QUARANTINE_FILE,
+    discard,
+    discard_job,
+    discard_spent,
+    dispose_savepoint,
+    mark_quarantined,
+)
 from tidemark.checkpoint.storage import MemoryStorage, join
 from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError
 
@@ -80,11 +87,26 @@ def test_everything_of_a_job_goes(storage: MemoryStorage) -> None:
     assert storage.list("root") == []
 
 
-def test_what_a_crash_left_unfinished_goes(storage: MemoryStorage) -> None:
+def test_what_a_crash_left_behind_goes(storage: MemoryStorage) -> None:
     storage.write(join(LAYOUT.checkpoint(3).directory, "op", "part"), b"half")
 
-    assert discard_unfinished(storage, LAYOUT) == [LAYOUT.checkpoint(3).directory]
+    assert discard_spent(storage, LAYOUT, lambda n: n == 3) == [LAYOUT.checkpoint(3).directory]
     assert storage.list(LAYOUT.directory) == ["chk-1", "chk-2", "shared"]
+
+
+def test_a_checkpoint_whose_metadata_cannot_be_seen_stays(storage: MemoryStorage) -> None:
+    storage.delete(LAYOUT.checkpoint(2).metadata_path)
+
+    assert discard_spent(storage, LAYOUT, lambda n: False) == []
+    assert storage.list(LAYOUT.directory) == ["chk-1", "chk-2", "shared"]
+
+
+def test_a_damaged_checkpoint_is_marked(storage: MemoryStorage) -> None:
+    directory = LAYOUT.checkpoint(1).directory
+
+    mark_quarantined(storage, directory, "bits flipped")
+
+    assert storage.read(join(directory, QUARANTINE_FILE)) == b"bits flipped\n"
 
 
 def test_a_savepoint_is_disposed_of_on_request(storage: MemoryStorage) -> None:

@@ -29,7 +29,7 @@ from tidemark.backends.registration import (
     spec_of,
 )
 from tidemark.backends.table import ABSENT
-from tidemark.errors import BackendError
+from tidemark.errors import RestoreError
 from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import StateDescriptor, StateKind
@@ -214,10 +214,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self, kind: str, files: dict[str, Path], extra: bytes, metas: Sequence[StateMeta]
     ) -> None:
         """Refuse: the heap backend has no files of its own."""
-        raise BackendError(
+        raise RestoreError(
             f"The heap backend cannot read a native snapshot of kind '{kind}'. Restore it with the backend "
-            "that wrote it, take a savepoint there, and restore that one here.",
-            backend="heap",
+            "that wrote it, take a savepoint there, and restore that one here."
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:

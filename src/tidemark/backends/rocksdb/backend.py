@@ -38,7 +38,7 @@ from tidemark.backends.rocksdb.snapshot import KIND, FileNames, NativeExtra, Roc
 from tidemark.backends.rocksdb.store import RocksStore
 from tidemark.backends.rocksdb.tables import AnyRows, table_for
 from tidemark.backends.rocksdb.value_rows import ValueRows
-from tidemark.errors import BackendError
+from tidemark.errors import RestoreError
 from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
@@ -289,10 +289,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     ) -> None:
         """Open the files directly if they hold all our key groups and we are empty, else copy our rows."""
         if kind != KIND:
-            raise BackendError(
+            raise RestoreError(
                 f"The RocksDB backend cannot read a native snapshot of kind '{kind}'. Take a savepoint with "
-                "the backend that wrote it and restore that one.",
-                backend="rocksdb",
+                "the backend that wrote it and restore that one."
             )
         snapshot = NativeExtra.from_bytes(extra)
         first, last = self.parameters.key_groups

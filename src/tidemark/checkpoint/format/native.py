@@ -20,7 +20,8 @@ import xxhash
 
 from tidemark.checkpoint.metadata.model import FileHandle, NativeHandle
 from tidemark.checkpoint.storage.base import Storage, join
-from tidemark.errors import CheckpointError, FailureReason, StorageError
+from tidemark.checkpoint.storage.mapping import mapped
+from tidemark.errors import CheckpointError, FailureReason, StorageError, StorageVerdict
 from tidemark.safe_names import plain_name
 from tidemark.state.snapshot import NativeCut, StateMeta
 
@@ -170,18 +171,16 @@ def _verified(file: FileHandle, storage: Storage, directory: str, shared: str) -
         assert file.path is not None
         where = join(shared if file.shared else directory, file.path)
         hasher = xxhash.xxh3_128()
-        try:
-            with storage.open(where) as source:
-                while chunk := source.read(_CHUNK):
-                    hasher.update(chunk)
-                    yield chunk
-        except OSError as exc:
-            raise StorageError(f"{where} could not be read: {exc}.", path=where) from exc
+        with mapped("read", where), storage.open(where) as source:
+            while chunk := source.read(_CHUNK):
+                hasher.update(chunk)
+                yield chunk
         actual = hasher.digest()
     if actual != file.checksum:
         raise StorageError(
             f"{where} is damaged or truncated: its checksum does not match. Use another checkpoint.",
             path=where,
+            verdict=StorageVerdict.DAMAGED,
         )
 
 

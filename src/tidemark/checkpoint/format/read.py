@@ -14,7 +14,8 @@ import xxhash
 
 from tidemark.checkpoint.metadata.model import TableHandle
 from tidemark.checkpoint.storage.base import Storage, join
-from tidemark.errors import StorageError
+from tidemark.checkpoint.storage.mapping import storage_error
+from tidemark.errors import StorageError, StorageVerdict
 
 __all__ = ["read_schema", "read_table", "verify_table"]
 
@@ -91,7 +92,9 @@ def _metadata(handle: TableHandle, source: _VerifiedFile) -> Any:
 
 def _unreadable(name: str, why: Any) -> StorageError:
     # The bytes are those that were written, so a reader is older than its writer, or the writer was not tidemark.
-    return StorageError(f"{name} cannot be read as a state table: {why}.", path=name)
+    return StorageError(
+        f"{name} cannot be read as a state table: {why}.", path=name, verdict=StorageVerdict.DAMAGED
+    )
 
 
 def _only(table: pa.Table, first: int, last: int) -> pa.Table:
@@ -124,13 +127,18 @@ class _VerifiedFile(io.RawIOBase):
             assert handle.path is not None
             self.name = join(directory, handle.path)
             self._file = storage.open(self.name)
-            actual = self._file.seek(0, io.SEEK_END)
+            try:
+                actual = self._file.seek(0, io.SEEK_END)
+            except Exception as exc:
+                self.close()
+                raise storage_error(exc, "read", self.name) from exc
         if actual != self._size:
             self.close()
             raise StorageError(
                 f"{self.name} has {actual} bytes instead of {self._size}: it was truncated or replaced. "
                 "Use another checkpoint.",
                 path=self.name,
+                verdict=StorageVerdict.DAMAGED,
             )
 
     def check_all(self) -> None:
@@ -181,13 +189,14 @@ class _VerifiedFile(io.RawIOBase):
         try:
             self._file.seek(self._starts[span])
             data = _read_fully(self._file, length)
-        except OSError as exc:
-            raise StorageError(f"{self.name} could not be read: {exc}.", path=self.name) from exc
+        except Exception as exc:
+            raise storage_error(exc, "read", self.name) from exc
         if xxhash.xxh3_128_digest(data) != self._checksums[span]:
             raise StorageError(
                 f"{self.name} is damaged: bytes {self._starts[span]} to {self._ends[span]} do not match "
                 "their checksum. Use another checkpoint.",
                 path=self.name,
+                verdict=StorageVerdict.DAMAGED,
             )
         self._cached = (span, memoryview(data))
         return self._cached[1]

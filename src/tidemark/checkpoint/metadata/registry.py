@@ -15,7 +15,7 @@ from tidemark.checkpoint.metadata import v1
 from tidemark.checkpoint.metadata.checks import check
 from tidemark.checkpoint.metadata.model import METADATA_FILE, CheckpointMetadata
 from tidemark.checkpoint.storage.base import Storage, join
-from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError
+from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError, StorageVerdict
 
 __all__ = ["decode", "encode", "read_metadata", "write_metadata"]
 
@@ -94,12 +94,13 @@ def read_metadata(storage: Storage, directory: str) -> CheckpointMetadata:
     Raises:
         SavepointNotFoundError: There is none: not a snapshot, or one that never completed.
         MetadataError: It cannot be understood.
+        StorageError: The storage did not answer; the snapshot may be intact.
     """
     path = join(directory, METADATA_FILE)
     try:
         data = storage.read(path)
     except StorageError as exc:
-        if storage.exists(path):
+        if exc.verdict is not StorageVerdict.MISSING:
             raise
         raise SavepointNotFoundError(
             f"There is no completed checkpoint or savepoint at {directory}: {METADATA_FILE} is missing. "

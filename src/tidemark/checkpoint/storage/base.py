@@ -2,7 +2,8 @@
 
 A path is a URI (`file:///a/b`, `hdfs://host/a`, `s3://bucket/a`) or a bare local path; both use `/`.
 Implementations are safe to use from several threads at once, and map every foreign error to
-`StorageError` with the path in its message.
+`StorageError` with the path in its message and a verdict (`mapping.py`): a file that is not there is
+`MISSING`, a place that cannot be reached is `TRANSIENT` and says nothing about the file.
 """
 
 from __future__ import annotations
@@ -49,10 +50,18 @@ class Storage(Protocol):
         """
 
     def exists(self, path: str) -> bool:
-        """Whether a file or a directory is there."""
+        """Whether a file or a directory is there.
+
+        Raises:
+            StorageError: The place cannot be reached; False would be a lie.
+        """
 
     def is_file(self, path: str) -> bool:
-        """Whether a file, not a directory, is there."""
+        """Whether a file, not a directory, is there.
+
+        Raises:
+            StorageError: The place cannot be reached.
+        """
 
     def list(self, path: str) -> list[str]:
         """Sorted names of the files and directories directly inside `path`; empty if there is none."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
 from tidemark.checkpoint.storage.base import is_local, local_path, name_of, parent
-from tidemark.errors import StorageError
+from tidemark.checkpoint.storage.mapping import mapped
+from tidemark.errors import StorageError, StorageVerdict
 
 __all__ = ["FileSystemStorage"]
 
@@ -44,7 +46,7 @@ class FileSystemStorage:
             with self.create(path) as file:
                 file.write(data)
             return
-        with _mapped("written", path):
+        with mapped("written", path):
             fs, remote = self._remote(path)
             if _protocol(fs) in _ATOMIC_PUT:
                 fs.pipe_file(remote, data)
@@ -66,7 +68,7 @@ class FileSystemStorage:
 
     def read(self, path: str) -> bytes:
         """The whole file."""
-        with _mapped("read", path):
+        with mapped("read", path):
             if is_local(path):
                 with open(local_path(path), "rb") as file:
                     return file.read()
@@ -75,7 +77,7 @@ class FileSystemStorage:
 
     def open(self, path: str) -> BinaryIO:
         """Open for reading and seeking."""
-        with _mapped("read", path):
+        with mapped("read", path):
             if is_local(path):
                 # Unbuffered: readers here fetch whole verified spans, so a buffer would only copy.
                 return cast(BinaryIO, open(local_path(path), "rb", buffering=0))
@@ -84,25 +86,23 @@ class FileSystemStorage:
 
     def exists(self, path: str) -> bool:
         """Whether anything is there."""
-        with _mapped("looked up", path):
+        with mapped("looked up", path):
             if is_local(path):
-                return os.path.exists(local_path(path))
-            fs, remote = self._remote(path)
-            fs.invalidate_cache()
-            return bool(fs.exists(remote))
+                return _stat(path) is not None
+            return self._info(path) is not None
 
     def is_file(self, path: str) -> bool:
         """Whether a file is there."""
-        with _mapped("looked up", path):
+        with mapped("looked up", path):
             if is_local(path):
-                return os.path.isfile(local_path(path))
-            fs, remote = self._remote(path)
-            fs.invalidate_cache()
-            return bool(fs.isfile(remote))
+                found = _stat(path)
+                return found is not None and stat.S_ISREG(found.st_mode)
+            info = self._info(path)
+            return info is not None and info["type"] == "file"
 
     def list(self, path: str) -> list[str]:
         """Names directly inside `path`."""
-        with _mapped("listed", path):
+        with mapped("listed", path):
             if is_local(path):
                 try:
                     return sorted(os.listdir(local_path(path)))
@@ -120,7 +120,7 @@ class FileSystemStorage:
 
     def size(self, path: str) -> int:
         """Length of the file."""
-        with _mapped("read", path):
+        with mapped("read", path):
             if is_local(path):
                 return os.path.getsize(local_path(path))
             fs, remote = self._remote(path)
@@ -128,7 +128,7 @@ class FileSystemStorage:
 
     def delete(self, path: str) -> None:
         """Remove one file."""
-        with _mapped("deleted", path), suppress(FileNotFoundError):
+        with mapped("deleted", path), suppress(FileNotFoundError):
             if is_local(path):
                 os.unlink(local_path(path))
                 return
@@ -137,12 +137,21 @@ class FileSystemStorage:
 
     def delete_tree(self, path: str) -> None:
         """Remove a directory and all in it."""
-        with _mapped("deleted", path), suppress(FileNotFoundError):
+        with mapped("deleted", path), suppress(FileNotFoundError):
             if is_local(path):
                 shutil.rmtree(local_path(path))
                 return
             fs, remote = self._remote(path)
             fs.rm(remote, recursive=True)
+
+    def _info(self, path: str) -> dict[str, Any] | None:
+        """What is at a remote path, None if nothing; fsspec's `exists` takes every error for "nothing"."""
+        fs, remote = self._remote(path)
+        fs.invalidate_cache()
+        try:
+            return cast("dict[str, Any]", fs.info(remote))
+        except FileNotFoundError:
+            return None
 
     def _remote(self, path: str) -> tuple[Any, str]:
         # Imported on use: local jobs, the common case, never pay for it.
@@ -155,6 +164,7 @@ class FileSystemStorage:
                 f"No file system is known for {path}: {exc}. Install the fsspec driver of that scheme "
                 "or choose another checkpoint directory.",
                 path=path,
+                verdict=StorageVerdict.UNUSABLE,
             ) from exc
         return fs, remote
 
@@ -162,16 +172,16 @@ class FileSystemStorage:
     def _create_local(self, path: str) -> Iterator[BinaryIO]:
         final = local_path(path)
         temporary = _temporary(final)
-        with _mapped("written", path):
+        with mapped("written", path):
             os.makedirs(os.path.dirname(final) or ".", exist_ok=True)
             file = open(temporary, "wb", buffering=1 << 16)  # noqa: SIM115
         try:
-            with _mapped("written", path), file:
+            with mapped("written", path, OSError), file:
                 yield file
                 file.flush()
                 if self._sync:
                     os.fsync(file.fileno())
-            with _mapped("written", path):
+            with mapped("written", path):
                 os.replace(temporary, final)
         except BaseException:
             with suppress(OSError):
@@ -180,7 +190,7 @@ class FileSystemStorage:
 
     @contextmanager
     def _create_remote(self, path: str) -> Iterator[BinaryIO]:
-        with _mapped("written", path):
+        with mapped("written", path):
             fs, remote = self._remote(path)
             atomic = _protocol(fs) in _ATOMIC_PUT
             target = remote if atomic else _temporary(remote)
@@ -188,8 +198,9 @@ class FileSystemStorage:
                 fs.makedirs(parent(remote), exist_ok=True)
             file = cast(BinaryIO, fs.open(target, "wb"))
         try:
-            with _mapped("written", path):
+            with mapped("written", path, OSError):
                 yield file
+            with mapped("written", path):
                 file.close()
                 if not atomic:
                     fs.mv(target, remote)
@@ -213,16 +224,9 @@ def _protocol(fs: Any) -> str:
     return protocol if isinstance(protocol, str) else str(protocol[0])
 
 
-@contextmanager
-def _mapped(verb: str, path: str) -> Iterator[None]:
-    """Turn errors of file systems into `StorageError`; errors of ours pass."""
+def _stat(path: str) -> os.stat_result | None:
+    """What is at a local path, None if nothing; unlike `os.path.exists` an I/O error is no "nothing"."""
     try:
-        yield
-    except FileNotFoundError as exc:
-        raise StorageError(f"{path} could not be {verb}: it does not exist.", path=path) from exc
-    except OSError as exc:
-        raise StorageError(
-            f"{path} could not be {verb}: {type(exc).__name__}: {exc}. Check that the place can be "
-            "reached, the permissions and the free space.",
-            path=path,
-        ) from exc
+        return os.stat(local_path(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from tidemark.errors import StorageError
+from tidemark.errors import StorageError, StorageVerdict
 
 __all__ = ["MemoryStorage"]
 
@@ -37,7 +37,9 @@ class MemoryStorage:
         try:
             return self._files[_normal(path)]
         except KeyError:
-            raise StorageError(f"There is no file {path} in memory storage.", path=path) from None
+            raise StorageError(
+                f"There is no file {path} in memory storage.", path=path, verdict=StorageVerdict.MISSING
+            ) from None
 
     def open(self, path: str) -> BinaryIO:
         """A reader over the whole file."""

@@ -20,6 +20,7 @@ from tidemark.runtime.sinks.files import (
     remove_staged,
     staging_token,
     sweep_staged,
+    withdraw_file,
 )
 from tidemark.slot.vertex import Vertex
 
@@ -30,6 +31,8 @@ class DriverSink(Protocol):
     """A sink as the epoch loop sees it."""
 
     vertex: Vertex
+    publishes: bool
+    """Whether output becomes visible with checkpoints; otherwise it is written at once, at least once."""
 
     def take(self, rows: Iterable[bytes], staged: list[Any], epoch: int) -> None:
         """An epoch succeeded: rows its tasks sent, files they staged."""
@@ -43,6 +46,17 @@ class DriverSink(Protocol):
     def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
         """Go back to a checkpoint (None: to the start): drop what came later, commit what it holds."""
 
+    def withdraw(self, prepared: bytes, kept: bytes) -> bool:
+        """Take back what was published for a checkpoint, given what it stored; idempotent.
+
+        Args:
+            prepared: From `prepare` of the checkpoint that is left behind; empty to ask whether it can be done.
+            kept: From `prepare` of the checkpoint that is restored: what it lists stays.
+
+        Returns:
+            Whether this sink can take output back at all.
+        """
+
     def finish(self) -> None:
         """Let out everything: the end of the job, or of an epoch without checkpointing."""
 
@@ -52,6 +66,8 @@ class DriverSink(Protocol):
 
 class PrintSink:
     """Prints lines on the driver's standard output after every epoch; at-least-once."""
+
+    publishes = False
 
     def __init__(self, vertex: Vertex, write: Callable[[str], Any] | None = None) -> None:
         self.vertex = vertex
@@ -83,6 +99,10 @@ class PrintSink:
     def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
         """Printed lines cannot be taken back."""
 
+    def withdraw(self, prepared: bytes, kept: bytes) -> bool:
+        """Printed lines cannot be taken back."""
+        return False
+
     def finish(self) -> None:
         """Nothing is held back."""
 
@@ -92,6 +112,8 @@ class PrintSink:
 
 class TransactionalSink:
     """Holds items back between the epoch that made them and the checkpoint that covers them."""
+
+    publishes = True
 
     def __init__(self, vertex: Vertex) -> None:
         self.vertex = vertex
@@ -120,6 +142,10 @@ class TransactionalSink:
         for items in (*self._prepared.values(), self._pending):
             self.discard(items)
         self._prepared, self._pending = {}, []
+
+    def withdraw(self, prepared: bytes, kept: bytes) -> bool:
+        """What was handed over cannot be taken back, unless a sink says otherwise."""
+        return False
 
     def finish(self) -> None:
         """Let out everything."""
@@ -178,6 +204,14 @@ class FilesSink(TransactionalSink):
         super().restore(checkpoint_id, prepared)
         sweep_staged(self._base_path, self._token)
 
+    def withdraw(self, prepared: bytes, kept: bytes) -> bool:
+        """Delete the files, published or still staged."""
+        stays = {item.final for item in _staged_files(kept)}
+        for item in _staged_files(prepared):
+            if item.final not in stays:
+                withdraw_file(item)
+        return True
+
     def close(self) -> None:
         """Remove what was never committed, and what tasks left that died."""
         super().close()
@@ -198,9 +232,13 @@ class FilesSink(TransactionalSink):
 
     def republish(self, prepared: bytes) -> None:
         """Rename what has not been renamed yet."""
-        self.publish(msgspec.msgpack.decode(prepared, type=list[StagedFile]))
+        self.publish(_staged_files(prepared))
 
     def discard(self, items: list[StagedFile]) -> None:
         """Remove files that belong to no checkpoint."""
         for item in items:
             remove_staged(item)
+
+
+def _staged_files(prepared: bytes) -> list[StagedFile]:
+    return msgspec.msgpack.decode(prepared, type=list[StagedFile]) if prepared else []

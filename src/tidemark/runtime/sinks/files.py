@@ -22,7 +22,15 @@ from tidemark.errors import StorageError
 from tidemark.runtime.records import Records
 from tidemark.runtime.reports import TaskReport
 
-__all__ = ["FileTaskSink", "StagedFile", "publish_file", "remove_staged", "staging_token", "sweep_staged"]
+__all__ = [
+    "FileTaskSink",
+    "StagedFile",
+    "publish_file",
+    "remove_staged",
+    "staging_token",
+    "sweep_staged",
+    "withdraw_file",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +67,23 @@ def publish_file(file: StagedFile) -> None:
             filesystem.mv(staged, final)
     except OSError as exc:
         raise StorageError(f"Cannot publish output file '{file.final}': {exc}", path=file.final) from exc
+
+
+def withdraw_file(file: StagedFile) -> None:
+    """Take a file back, whether it is visible or still staged; a missing one is no error.
+
+    Raises:
+        StorageError: It cannot be deleted.
+    """
+    for name in (file.final, file.staged):
+        filesystem, path = _filesystem(name)
+        try:
+            if filesystem is None:
+                Path(path).unlink(missing_ok=True)
+            elif filesystem.exists(path):
+                filesystem.rm(path)
+        except OSError as exc:
+            raise StorageError(f"Cannot take back output file '{name}': {exc}", path=name) from exc
 
 
 def remove_staged(file: StagedFile) -> None:

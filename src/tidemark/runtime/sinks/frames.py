@@ -38,6 +38,8 @@ def frame_batch(column: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
 class ForeachBatchSink:
     """Calls the user's function with the DataFrame of every epoch that has rows."""
 
+    publishes = False
+
     def __init__(self, vertex: Vertex) -> None:
         self.vertex = vertex
 
@@ -59,6 +61,10 @@ class ForeachBatchSink:
 
     def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
         """What was written stays; epochs after the checkpoint come again."""
+
+    def withdraw(self, prepared: bytes, kept: bytes) -> bool:
+        """What was written stays."""
+        return False
 
     def finish(self) -> None:
         """Nothing is held back."""

@@ -15,7 +15,7 @@ import io
 import pickle
 from typing import Any
 
-from tidemark.errors import SerializationError
+from tidemark.errors import MissingClassError, SerializationError
 from tidemark.state.serializers.base import BinarySerializer
 from tidemark.state.serializers.compatibility import SimpleTypeSerializerSnapshot, TypeSerializerSnapshot
 
@@ -61,10 +61,17 @@ class PickleSerializer(BinarySerializer[Any]):
         """Return the value.
 
         Raises:
-            SerializationError: A class inside it is gone, or the bytes are damaged.
+            MissingClassError: A class inside it is gone.
+            SerializationError: The bytes are damaged.
         """
         try:
             return pickle.loads(data)
+        except (ImportError, AttributeError) as exc:
+            raise MissingClassError(
+                f"A pickled value cannot be read: {type(exc).__name__}: {exc}. Classes of pickled values must stay "
+                "importable under the same name: bring the class back, or drop the state by giving the operator "
+                "a new uid."
+            ) from exc
         except Exception as exc:
             raise SerializationError(
                 f"A pickled value cannot be read: {type(exc).__name__}: {exc}. Classes of pickled values "

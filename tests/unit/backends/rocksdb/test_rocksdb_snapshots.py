@@ -16,7 +16,7 @@ import pytest
 from tidemark.backends.rocksdb import RocksDBKeyedStateBackend, snapshot
 from tidemark.backends.rocksdb.snapshot import NativeExtra
 from tidemark.clock import ManualClock
-from tidemark.errors import BackendError, RestoreError, StateMigrationException
+from tidemark.errors import RestoreError, StateMigrationException
 from tidemark.state.backend import NO_KEY
 from tidemark.state.descriptors import (
     ListStateDescriptor,
@@ -212,7 +212,7 @@ def test_a_missing_file_fails_the_restore(make: Make) -> None:
 
 
 def test_a_native_snapshot_of_another_kind_is_refused(make: Make) -> None:
-    with pytest.raises(BackendError, match="kind 'lsm'"):
+    with pytest.raises(RestoreError, match="kind 'lsm'"):
         make().restore_native("lsm", {}, b"", [])
 
 

@@ -1,0 +1,395 @@
+"""Restoring from storage that fails and from checkpoints that are damaged: nothing lost, twice or deleted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.recovery.local_jobs import DEADLINE, Count, Numbers, board, local_env, new_board
+
+from tidemark import (
+    BucketAssigner,
+    CheckpointedFunction,
+    CustomCheckpointStorage,
+    EmbeddedRocksDBStateBackend,
+    Encoder,
+    ExternalizedCheckpointRetention,
+    FileSink,
+    HashMapStateBackend,
+    JobStatus,
+    ListStateDescriptor,
+    MapFunction,
+    RestartStrategies,
+    SourceFunction,
+    Types,
+)
+from tidemark.checkpoint.retention import QUARANTINE_FILE
+from tidemark.checkpoint.storage import FileSystemStorage
+from tidemark.errors import JobExecutionException, RestoreError, StorageError
+
+RETAIN = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+
+
+class Blocks(SourceFunction, CheckpointedFunction):
+    """Emits blocks of ten numbers, as many as the board has released; publishes nothing itself."""
+
+    def __init__(self, board_name, blocks):
+        self.board_name, self.blocks, self.running = board_name, blocks, True
+
+    def initialize_state(self, context):
+        store = context.get_operator_state_store()
+        self.state = store.get_list_state(ListStateDescriptor("offset", Types.LONG()))
+        self.offset = next(iter(self.state.get()), 0)
+
+    def snapshot_state(self, context):
+        self.state.update([self.offset])
+        board(self.board_name).note(context.get_checkpoint_id(), self.offset)
+
+    def run(self, ctx):
+        while self.running and self.offset < 10 * self.blocks:
+            if self.offset >= 10 * board(self.board_name).values.get("released", 0):
+                time.sleep(0.002)
+                continue
+            with ctx.get_checkpoint_lock():
+                ctx.collect(self.offset)
+                self.offset += 1
+
+    def cancel(self):
+        self.running = False
+
+
+class FailsOnce(MapFunction):
+    """Does what the board says at a number, once."""
+
+    def __init__(self, board_name):
+        self.board_name = board_name
+
+    def map(self, value):
+        action = board(self.board_name).values.pop(f"at {value}", None)
+        if action is not None:
+            action()
+        return value
+
+
+class Job:
+    """Numbers, counted per key, into files; every block of ten is covered by a checkpoint before the next."""
+
+    BLOCKS = 4
+
+    def __init__(self, tmp_path, *, storage=None, retained=1, settings=None, backend=None, restarts=1000):
+        self.seen = new_board()
+        self.directory, self.output = tmp_path / "checkpoints", tmp_path / "output"
+        self.env = local_env(
+            {
+                "state.checkpoints.dir": str(self.directory),
+                "state.checkpoints.num-retained": str(retained),
+                "state.backend.fs.memory-threshold": "0",
+                **(settings or {}),
+            },
+            2,
+            backend or HashMapStateBackend(),
+        )
+        self.env.enable_checkpointing(10)
+        self.env.get_checkpoint_config().set_externalized_checkpoint_retention(RETAIN)
+        if storage is not None:
+            custom = CustomCheckpointStorage(storage, str(self.directory))
+            self.env.get_checkpoint_config().set_checkpoint_storage(custom)
+        self.env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 1))
+        self.source = Blocks(self.seen.name, self.BLOCKS)
+
+    def start(self):
+        numbers = self.env.add_source(self.source, type_info=Types.LONG()).uid("numbers").set_parallelism(1)
+        counted = numbers.map(FailsOnce(self.seen.name), Types.LONG()).key_by(lambda n: n % 3, Types.LONG())
+        lines = counted.process(Count()).uid("count").map(lambda pair: f"{pair[0]},{pair[1]}", Types.STRING())
+        encoder = Encoder.simple_string_encoder()
+        sink = FileSink.for_row_format(str(self.output), encoder)
+        sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
+        lines.sink_to(sink.build()).name("files").uid("files")
+        self.client = self.env.execute_async("restoring")
+        return self
+
+    @property
+    def runner(self):
+        return self.client.runner
+
+    def release(self, block):
+        """Let a block out and wait until a completed checkpoint covers it."""
+        self.seen.set("released", block)
+        until(lambda: self.covering(10 * block))
+
+    def covering(self, offset):
+        cuts = dict(event for event in self.seen.events if isinstance(event, tuple))
+        done = [s.checkpoint_id for s in self.runner.execution.coordinator.completed.checkpoints()]
+        return [n for n in done if cuts.get(n) == offset]
+
+    def fail_at(self, number, first=lambda: None):
+        def action():
+            first()
+            raise ValueError("on purpose")
+
+        self.seen.set(f"at {number}", action)
+
+    def newest(self):
+        """The directory of the newest completed checkpoint."""
+        return self.retained()[-1]
+
+    def retained(self):
+        """Directories of completed checkpoints, oldest first; functions run in the thread that completes them."""
+        return [Path(s.directory) for s in self.runner.execution.coordinator.completed.checkpoints()]
+
+    def checkpoints(self):
+        return list((self.directory / str(self.client.get_job_id())).glob("chk-*"))
+
+    def finish(self):
+        self.seen.set("released", self.BLOCKS)
+        return self.end()
+
+    def end(self):
+        error = self.client.get_job_execution_result().exception(DEADLINE)
+        self.runner.join(DEADLINE)
+        return error
+
+    def lines(self):
+        files = [path for path in self.output.rglob("*") if path.is_file() and path.name[0] != "."]
+        return sorted(line for path in files for line in path.read_text().splitlines())
+
+
+def expected(numbers=40):
+    return sorted(f"{n % 3},{n // 3 + 1}" for n in range(numbers))
+
+
+def until(condition):
+    deadline = time.monotonic() + DEADLINE
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+    return found
+
+
+class Faulty(FileSystemStorage):
+    """A user's storage whose reads fail as often as it is told, with plain errors."""
+
+    def __init__(self, *errors):
+        super().__init__(sync=False)
+        self.errors, self.armed, self.raised = list(errors), threading.Event(), 0
+
+    def read(self, path):
+        if self.armed.is_set() and self.errors:
+            self.raised += 1
+            raise self.errors.pop(0)
+        return super().read(path)
+
+
+EIO = OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("retained", [1, 2])
+@pytest.mark.parametrize(
+    "errors",
+    [[EIO], [TimeoutError("too slow"), ConnectionResetError("peer"), PermissionError("not now")]],
+    ids=["one-eio", "several"],
+)
+def test_a_storage_that_fails_for_a_while_during_restore_costs_attempts_and_nothing_else(
+    tmp_path, retained, errors
+):
+    storage = Faulty(*errors)
+    job = Job(tmp_path, storage=storage, retained=retained).start()
+    job.release(1)
+    job.release(2)
+    job.fail_at(25, storage.armed.set)
+
+    assert job.finish() is None
+    assert job.lines() == expected()
+    assert storage.raised == len(errors)
+    assert job.runner.execution.attempt == 1 + len(errors)
+
+
+def test_a_storage_that_never_answers_again_ends_the_job_but_not_its_checkpoint(tmp_path):
+    storage = Faulty(*[EIO] * 50)
+    # Even without retention: nothing is deleted because it could not be read.
+    job = Job(tmp_path, storage=storage, restarts=3)
+    config = job.env.get_checkpoint_config()
+    config.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS)
+    job.start()
+    job.release(1)
+    job.fail_at(15, storage.armed.set)
+
+    error = job.finish()
+
+    assert isinstance(error.__cause__, StorageError)
+    assert "Input/output error" in str(error)
+    assert job.runner.execution.attempt == 3
+    assert (job.newest() / "_metadata").is_file()
+    storage.armed.clear()
+    resumed = Job(tmp_path, settings={"execution.savepoint.path": str(job.newest())}).start()
+    assert resumed.finish() is None
+    assert resumed.lines() == expected()
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("what", ["metadata", "state"])
+def test_a_file_that_cannot_be_read_for_a_while_is_read_by_a_later_attempt(tmp_path, backend, what):
+    backends = {"heap": HashMapStateBackend(), "rocksdb": EmbeddedRocksDBStateBackend(True)}
+    job = Job(tmp_path, retained=2, backend=backends[backend]).start()
+    job.release(1)
+    job.release(2)
+    broken = []
+
+    def break_newest():
+        chosen = job.newest() / "_metadata" if what == "metadata" else state_file(job)
+        broken.append((chosen, chosen.read_bytes()))
+        chosen.unlink()
+        chosen.symlink_to(f"/proc/{os.getpid()}/mem")
+
+    job.fail_at(25, break_newest)
+    job.seen.set("released", job.BLOCKS)
+    until(lambda: len(job.runner.failures) > 3)
+    path, content = broken[0]
+    path.unlink()
+    path.write_bytes(content)
+
+    assert job.finish() is None
+    assert job.lines() == expected()
+    assert not list(job.directory.rglob(QUARANTINE_FILE))
+
+
+def state_file(job):
+    """A file of keyed state that the newest checkpoint needs."""
+    names = [p for p in job.newest().rglob("*") if p.is_file() and p.name != "_metadata" and p.stat().st_size]
+    shared = [p for p in (job.newest().parent / "shared").glob("*.sst") if p.stat().st_size]
+    return next(iter([p for p in names if "count" in str(p)] + shared + names))
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "metadata flipped": lambda job: flip(job.newest() / "_metadata"),
+    "metadata truncated": lambda job: os.truncate(job.newest() / "_metadata", 40),
+    "metadata missing": lambda job: (job.newest() / "_metadata").unlink(),
+    "state flipped": lambda job: flip(state_file(job)),
+    "state missing": lambda job: state_file(job).unlink(),
+}
+
+
+def damaged(tmp_path, damage, policy=None, retained=2):
+    """A job that fails after its newest checkpoint was damaged; the files of that one."""
+    settings = {} if policy is None else {"execution.checkpointing.allow-fallback": policy}
+    job = Job(tmp_path, retained=retained, settings=settings).start()
+    job.release(1)
+    job.release(2)
+    left = []
+
+    def damage_newest():
+        DAMAGES[damage](job)
+        left.append(job.newest())
+        left.append({str(p) for directory in job.retained() for p in directory.rglob("*") if p.is_file()})
+
+    job.fail_at(25, damage_newest)
+    error = job.finish()
+    return job, error, *left
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("retained", [1, 2])
+def test_a_job_with_a_damaged_checkpoint_fails_at_once_and_everything_it_retained_is_still_there(
+    tmp_path, damage, retained
+):
+    job, error, newest, files = damaged(tmp_path, damage, retained=retained)
+
+    assert isinstance(error, JobExecutionException)
+    assert isinstance(error.__cause__, RestoreError)
+    assert str(newest) in str(error)
+    assert job.runner.status is JobStatus.FAILED
+    assert job.runner.execution.attempt == 1, "no restart can cure it"
+    if retained == 2:
+        assert "execution.checkpointing.allow-fallback" in str(error)
+    else:
+        assert "None of the job's snapshots can be restored" in str(error)
+    assert files <= {str(p) for p in newest.parent.rglob("*") if p.is_file()}
+    assert newest.name in (newest / QUARANTINE_FILE).read_text()
+    assert set(job.lines()) == set(expected(20)), "what was published stays, once"
+
+
+@pytest.mark.parametrize("damage", ["state flipped", "state missing"])
+def test_what_was_published_after_the_older_checkpoint_is_withdrawn(tmp_path, damage, caplog):
+    job, error, newest, _files = damaged(tmp_path, damage, "withdraw")
+
+    assert error is None
+    assert job.lines() == expected()
+    assert "taken back" in caplog.text
+    assert newest.is_dir(), "a quarantined checkpoint outlives the job"
+    assert job.checkpoints() == [newest]
+    record = next(
+        r
+        for r in job.runner.execution.coordinator.statistics.records()
+        if r.checkpoint_id == int(newest.name[4:])
+    )
+    assert record.quarantined
+
+
+def test_output_that_cannot_be_listed_is_not_withdrawn(tmp_path):
+    job, error, newest, _files = damaged(tmp_path, "metadata flipped", "withdraw")
+
+    assert isinstance(error.__cause__, RestoreError)
+    assert "its metadata cannot be read" in str(error)
+    assert set(job.lines()) == set(expected(20))
+    assert newest.is_dir()
+
+
+def test_output_comes_twice_only_where_that_was_accepted(tmp_path, caplog):
+    job, error, _newest, _files = damaged(tmp_path, "state flipped", "duplicate")
+
+    assert error is None
+    assert set(job.lines()) == set(expected())
+    assert len(job.lines()) > len(expected())
+    assert "COMES A SECOND TIME" in caplog.text
+
+
+def test_a_user_may_start_from_an_older_checkpoint_than_the_newest(tmp_path):
+    job = Job(tmp_path, retained=2).start()
+    job.release(1)
+    job.release(2)
+    job.client.cancel().result(DEADLINE)
+    older, _newer = sorted(job.checkpoints(), key=lambda path: int(path.name[4:]))
+
+    resumed = Job(tmp_path, settings={"execution.savepoint.path": str(older)}).start()
+
+    assert resumed.finish() is None
+    assert set(resumed.lines()) == set(expected())
+
+
+def test_a_checkpoint_directory_that_is_away_for_a_while_is_waited_for(tmp_path):
+    job = Job(tmp_path, retained=2).start()
+    job.release(1)
+    job.release(2)
+    away = tmp_path / "away"
+    job.fail_at(25, lambda: job.newest().parent.rename(away))
+    job.seen.set("released", 3)
+    until(lambda: len(job.runner.failures) > 3)
+    away.rename(job.directory / str(job.client.get_job_id()))
+
+    assert job.finish() is None
+    assert job.lines() == expected()
+
+
+def test_a_function_that_acts_on_completed_checkpoints_counts_as_published_output(tmp_path):
+    job = Job(tmp_path, retained=2, settings={"execution.checkpointing.allow-fallback": "withdraw"})
+    job.source = Numbers(job.seen.name, job.BLOCKS, 10)
+
+    def damage():
+        DAMAGES["state flipped"](job)
+
+    job.fail_at(35, damage)
+    job.start()
+
+    error = job.end()
+    assert "cannot take output back" in str(error)
+    assert "function" in str(error)
