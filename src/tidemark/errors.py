@@ -15,6 +15,7 @@
     │  ├─ BackendLockedError
     │  └─ BackendCorruptedError
     ├─ StorageError
+    ├─ FencedError
     ├─ CheckpointError                           reason: FailureReason
     ├─ RestoreError
     │  ├─ SavepointNotFoundError
@@ -48,6 +49,7 @@ __all__ = [
     "ConfigError",
     "ExecutionError",
     "FailureReason",
+    "FencedError",
     "IllegalArgumentException",
     "IllegalStateError",
     "IllegalStateException",
@@ -226,6 +228,17 @@ class StorageError(TidemarkError):
 
     def __init__(self, message: str = "", *, path: str | None = None) -> None:
         """Remember the path or URI."""
+        super().__init__(message)
+        self.path = path
+
+
+class FencedError(TidemarkError):
+    """A newer driver of the same lineage has taken over, or published further; stop one of the two."""
+
+    code = "FENCED"
+
+    def __init__(self, message: str = "", *, path: str | None = None) -> None:
+        """Remember the directory that was claimed."""
         super().__init__(message)
         self.path = path
 

@@ -12,11 +12,11 @@ from tidemark.config.restart import (
     NoRestart,
     RestartStrategyConfiguration,
 )
-from tidemark.errors import ConfigError, RestoreError, SchemaIncompatibleError
+from tidemark.errors import ConfigError, FencedError, RestoreError, SchemaIncompatibleError
 
 __all__ = ["GiveUp", "Restart", "decide", "is_curable"]
 
-_INCURABLE = (ConfigError, SchemaIncompatibleError, RestoreError, pickle.PicklingError)
+_INCURABLE = (ConfigError, FencedError, SchemaIncompatibleError, RestoreError, pickle.PicklingError)
 
 
 @dataclass(frozen=True, slots=True)
