@@ -16,6 +16,7 @@
     │  ├─ BackendLockedError
     │  └─ BackendCorruptedError
     ├─ StorageError                              verdict: StorageVerdict
+    ├─ FencedError
     ├─ CheckpointError                           reason: FailureReason
     ├─ RestoreError
     │  ├─ SavepointNotFoundError
@@ -49,6 +50,7 @@ __all__ = [
     "ConfigError",
     "ExecutionError",
     "FailureReason",
+    "FencedError",
     "IllegalArgumentException",
     "IllegalStateError",
     "IllegalStateException",
@@ -257,6 +259,17 @@ class StorageError(TidemarkError):
         super().__init__(message)
         self.path = path
         self.verdict = verdict
+
+
+class FencedError(TidemarkError):
+    """A newer driver of the same lineage has taken over, or published further; stop one of the two."""
+
+    code = "FENCED"
+
+    def __init__(self, message: str = "", *, path: str | None = None) -> None:
+        """Remember the directory that was claimed."""
+        super().__init__(message)
+        self.path = path
 
 
 class FailureReason(Enum):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
+from typing import Any, ClassVar
 
-import msgspec
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from tests.campaign import seeds
 
 from tidemark import (
@@ -20,9 +23,7 @@ from tidemark import (
     StreamExecutionEnvironment,
     Types,
 )
-from tidemark.errors import StorageError
 from tidemark.runtime.execution import CRASH_POINTS
-from tidemark.runtime.sinks.files import StagedFile, publish_file, remove_staged
 from tidemark.testing import CHECKPOINT, CRASH, CRASH_AT, END, RESCALE, SAVEPOINT, run_script
 
 
@@ -43,7 +44,7 @@ def lines(directory):
 
 
 def staged(directory):
-    return [path for path in Path(directory).rglob(".*") if path.is_file()]
+    return list(Path(directory).rglob("*.inprogress"))
 
 
 class OddOrEven(BucketAssigner):
@@ -130,43 +131,57 @@ def test_large_files_are_rolled_and_named_as_configured(tmp_path):
     assert all(name.startswith("out-") and name.endswith(".txt") for name in names)
 
 
-def test_a_job_that_fails_after_the_commit_point_still_commits_what_its_checkpoint_covers(
-    tmp_path, monkeypatch
-):
-    troubles = [StorageError("the file server sleeps")]
+class SleepyFileServer(MemoryFileSystem):
+    """Renames nothing the first time."""
 
-    def publish(file):
-        if troubles:
-            raise troubles.pop()
-        publish_file(file)
+    protocol = "sleepy"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    troubles: ClassVar[list[OSError]] = []
 
-    monkeypatch.setattr("tidemark.runtime.sinks.driver.publish_file", publish)
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.replace("sleepy://", "memory://"))
+
+    def mv(self, path1, path2, **options):
+        if self.troubles:
+            raise self.troubles.pop()
+        super().mv(path1, path2, **options)
+
+
+def test_a_job_that_fails_after_the_commit_point_still_commits_what_its_checkpoint_covers():
+    fsspec.register_implementation("sleepy", SleepyFileServer, clobber=True)
+    SleepyFileServer.troubles.append(OSError("the file server sleeps"))
     env = StreamExecutionEnvironment.get_execution_environment(
         Configuration.from_dict({"execution.target": "local", "restart-strategy": "none"})
     )
     env.set_parallelism(1)
     env.enable_checkpointing(60_000)
-    env.from_collection(["x", "y"], Types.STRING()).sink_to(file_sink(tmp_path))
+    env.from_collection(["x", "y"], Types.STRING()).sink_to(file_sink("sleepy://out"))
     client = env.execute_async()
+
     assert "the file server sleeps" in str(client.get_job_execution_result().exception(30))
     assert client.get_job_status().result() is JobStatus.FAILED
-    assert lines(tmp_path) == ["x", "y"]
-    assert staged(tmp_path) == []
+    files = fsspec.filesystem("sleepy")
+    assert sorted(b"".join(files.cat(files.find("/out")).values()).split()) == [b"x", b"y"]
+    assert not [name for name in files.find("/") if "tidemark" in name or "inprogress" in name]
 
 
-def test_publishing_twice_changes_nothing(tmp_path):
-    path, final = tmp_path / ".a.inprogress", tmp_path / "a"
-    path.write_text("12345")
-    file = StagedFile(str(path), str(final), 1, 5, "")
-    publish_file(file)
-    publish_file(msgspec.msgpack.decode(msgspec.msgpack.encode(file), type=StagedFile))
-    assert final.read_text() == "12345"
-    remove_staged(file)
-    assert final.exists()
+def test_output_is_as_readable_as_the_umask_says_and_staged_files_are_private(tmp_path):
+    modes = []
 
+    def build(stream):
+        stream.map(str, Types.STRING()).sink_to(file_sink(tmp_path))
+        return stream.map(
+            lambda value: modes.extend(p.parent.stat().st_mode for p in staged(tmp_path)) or value
+        )
 
-def test_a_staged_file_of_another_size_is_not_published(tmp_path):
-    (tmp_path / ".a.inprogress").write_text("123")
-    file = StagedFile(str(tmp_path / ".a.inprogress"), str(tmp_path / "a"), 1, 5, "")
-    with pytest.raises(StorageError, match="3 bytes instead of 5"):
-        publish_file(file)
+    before = os.umask(0o027)
+    try:
+        run_script(build, [1, 2, CHECKPOINT, 3, END])
+    finally:
+        os.umask(before)
+
+    assert {path.stat().st_mode & 0o777 for path in visible(tmp_path)} == {0o640}
+    assert modes
+    assert {mode & 0o777 for mode in modes} == {0o700}

@@ -14,6 +14,7 @@ from tidemark.config.restart import (
 )
 from tidemark.errors import (
     ConfigError,
+    FencedError,
     RestoreError,
     SchemaIncompatibleError,
     StorageError,
@@ -22,7 +23,7 @@ from tidemark.errors import (
 
 __all__ = ["GiveUp", "Restart", "decide", "is_curable"]
 
-_INCURABLE = (ConfigError, SchemaIncompatibleError, RestoreError, pickle.PicklingError)
+_INCURABLE = (ConfigError, FencedError, SchemaIncompatibleError, RestoreError, pickle.PicklingError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ commands `runtime.snapshots` carries out. A loop on top of it (`runtime.runner`)
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import msgspec
 
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph, NodeKind
-from tidemark.checkpoint.completed import CompletedSnapshot
+from tidemark.checkpoint.completed import CompletedSnapshot, is_kept
 from tidemark.checkpoint.coordinator import CheckpointCoordinator
 from tidemark.checkpoint.messages import (
     BarrierReached,
@@ -30,7 +31,7 @@ from tidemark.checkpoint.messages import (
 )
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.clock import Clock
-from tidemark.errors import FailureReason, RestoreError, SlotLostError, StorageError
+from tidemark.errors import FailureReason, FencedError, RestoreError, SlotLostError, StorageError
 from tidemark.futures import CompletableFuture
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
 from tidemark.runtime.plan import build_plan
@@ -47,6 +48,8 @@ from tidemark.slot.deploy import BackendChoice, Deployment
 from tidemark.slot.vertex import dump_functions
 
 __all__ = ["CRASH_POINTS", "JobExecution", "JobParts"]
+
+_log = logging.getLogger(__name__)
 
 CRASH_POINTS = (
     "epoch",
@@ -103,6 +106,10 @@ class JobExecution:
         """The next one; `progress.epoch` is the last one done."""
         self._catch_up = False
         """Restored slots have not said yet when their processing-time timers are due."""
+        self.lineage = self.job_id
+        """Id of the first job of the chain of restores; known for sure once an attempt has started."""
+        self.fenced = False
+        """Whether the job ended because a newer driver of its lineage owns its sinks."""
         self.attempt = -1
         self._unread = False
         """Whether the last attempt to read the job's snapshots failed."""
@@ -136,6 +143,7 @@ class JobExecution:
             StorageError: A snapshot could not be reached; another attempt may find it.
             RestoreError: There are completed snapshots, but all are damaged, or none fits the job or what it
                 has published.
+            FencedError: A newer driver of the lineage owns a sink.
         """
         self.attempt += 1
         self.progress.attempt = self.attempt
@@ -147,6 +155,7 @@ class JobExecution:
             raise
         self._unread = False
         self.reached("restore")
+        self._claim_sinks(metadata)
         self._timers.clear()
         self._catch_up = snapshot is not None
         if metadata is not None:
@@ -167,6 +176,14 @@ class JobExecution:
         if snapshot is not None:
             self.coordinator.restored(snapshot.checkpoint_id)
 
+    def _claim_sinks(self, metadata: CheckpointMetadata | None) -> None:
+        if metadata is not None:
+            self.lineage = metadata.lineage_id
+        for sink in self.sinks.values():
+            sink.claim(self.lineage, metadata)
+        for sink in self.sinks.values():
+            sink.verify_claim()
+
     def abandon_attempt(self) -> None:
         """The attempt failed: nothing pending can complete any more, sources stop."""
         self.snapshots.handle(JobRestarting())
@@ -183,7 +200,7 @@ class JobExecution:
         if self._catch_up:
             # What became due while the job was down fires before anything is read.
             self._catch_up = False
-            return EpochWork(EpochDirective(self.attempt, self.epoch, self.watermarks.directive()))
+            return EpochWork(self._directive())
         inputs: list[TaskInput] = []
         frames: dict[int, Any] = {}
         for vertex_id, source in self.sources.items():
@@ -196,9 +213,11 @@ class JobExecution:
         due = self.next_timer()
         if not inputs and not frames and not self.watermarks.travelling() and (due is None or due > now):
             return None
-        return EpochWork(
-            EpochDirective(self.attempt, self.epoch, self.watermarks.directive()), inputs, frames
-        )
+        return EpochWork(self._directive(), inputs, frames)
+
+    def _directive(self) -> EpochDirective:
+        staging = {key: sink.staging for key, sink in self.sinks.items() if sink.staging is not None}
+        return EpochDirective(self.attempt, self.epoch, self.watermarks.directive(), staging)
 
     def run_epoch(self, work: EpochWork) -> None:
         """Run one epoch and take what came out of it.
@@ -308,17 +327,36 @@ class JobExecution:
     def end(self, how: JobEnd) -> None:
         """The job is over: last commits, retention, release. The engine is stopped by its owner."""
         newest = self.coordinator.completed.latest()
+        self.fenced = self._has_lost_a_sink()
         for sink in self.sinks.values():
             if how is JobEnd.FINISHED:
                 sink.finish()
-            elif newest is not None:
+            elif newest is not None and not self.fenced:
                 # The attempt may have failed between the commit point and the commit.
                 sink.commit(newest.checkpoint_id)
         for source in self.sources.values():
             source.stop()
         for sink in self.sinks.values():
-            sink.close()
+            sink.close(restorable=self._is_restorable(how))
         self.snapshots.handle(JobEnded(how, unread=how is JobEnd.FAILED and self._unread))
+
+    def _has_lost_a_sink(self) -> bool:
+        try:
+            for sink in self.sinks.values():
+                sink.verify_claim()
+        except FencedError as exc:
+            _log.warning("Sinks and snapshots are left as they are. %s", exc)
+            return True
+        except StorageError:
+            # Whether it can be reached at all shows when the sink has something to do.
+            return False
+        return False
+
+    def _is_restorable(self, how: JobEnd) -> bool:
+        """Whether snapshots outlive the job that it, or another one of its lineage, can be started from."""
+        checkpointing = self.settings.checkpointing
+        kept = checkpointing.enabled and is_kept(checkpointing.retention, how)
+        return kept or self.snapshots.took_savepoint or self.settings.savepoint_path is not None
 
     @property
     def asynchronous(self) -> bool:

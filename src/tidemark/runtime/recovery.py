@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from tidemark.api.functions import CheckpointListener
@@ -130,12 +131,11 @@ def _outputs(job: JobExecution) -> tuple[list[Publisher], list[str]]:
 
 
 def _acts_on_completion(vertex: Vertex) -> bool:
-    spec = vertex.spec
-    functions = [getattr(spec, "function", None), *spec.options.values()]
+    parts = [getattr(vertex.spec, part.name) for part in fields(vertex.spec)]
     return any(
-        isinstance(function, CheckpointListener)
-        and type(function).notify_checkpoint_complete is not CheckpointListener.notify_checkpoint_complete
-        for function in functions
+        isinstance(part, CheckpointListener)
+        and type(part).notify_checkpoint_complete is not CheckpointListener.notify_checkpoint_complete
+        for part in parts
     )
 
 

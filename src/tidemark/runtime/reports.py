@@ -18,6 +18,8 @@ class EpochDirective:
     epoch: int
     watermarks: dict[int, int]
     """Watermark each vertex has in this epoch (absent: none yet)."""
+    staging: dict[int, str] = field(default_factory=dict)
+    """File sink -> where its tasks put files for the driver to publish."""
 
 
 @dataclass(slots=True)

@@ -92,6 +92,8 @@ class JobSnapshots:
         self._savepoints: dict[str, CompletableFuture[str]] = {}
         self._requests = itertools.count()
         self._barriers: dict[int, _Barrier] = {}
+        self.took_savepoint = False
+        """Whether a savepoint of this job has completed."""
         self._discarded = False
         """Whether the job's checkpoints have been deleted for good."""
         checkpointing = job.settings.checkpointing
@@ -160,6 +162,8 @@ class JobSnapshots:
 
     def sweep(self) -> None:
         """Every slot is gone now: remove what they still wrote for snapshots that were given up."""
+        if self._job.fenced:
+            return
         for request in self.coordinator.aborted_savepoints():
             discard(self._storage_plan.savepoints, self.layout, Discard(None, savepoint=request))
         if self._discarded:
@@ -195,6 +199,8 @@ class JobSnapshots:
                     _log.warning("Checkpoint %s failed: %s", command.checkpoint_id, command.message)
             case RejectSavepoint():
                 self._fail_savepoint(command.request, command.reason, command.message)
+            case Discard() | DiscardJob() if self._job.fenced:
+                _log.info("Another driver owns the sinks and may depend on our snapshots; they stay.")
             case Discard():
                 self._job.reached("retention")
                 storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
@@ -282,6 +288,7 @@ class JobSnapshots:
             sink_commits=barrier.commits,
             watermarks=barrier.watermarks,
             properties={"epoch": str(barrier.epoch)},
+            lineage=self._job.lineage,
             operators=tuple(
                 OperatorState(
                     uid,
@@ -297,6 +304,8 @@ class JobSnapshots:
         storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
         self._job.reached("before-metadata")
         try:
+            for sink in self._job.sinks.values():
+                sink.verify_claim()
             write_metadata(storage, location.directory, metadata)
             # Looked for behind the write: a directory that is moved away just before would be made again by it.
             subtasks = [state for states in command.states.values() for state in states]
@@ -327,6 +336,7 @@ class JobSnapshots:
         finally:
             # The snapshot is durable, whatever happens to the attempt now.
             if command.savepoint is not None:
+                self.took_savepoint = True
                 self._savepoints.pop(command.savepoint.request_id).set_result(command.directory)
 
     def _fail_savepoint(self, request: SavepointRequest, reason: FailureReason, message: str) -> None:

@@ -169,6 +169,13 @@ class CheckpointMetadata:
     properties: dict[str, str] = field(default_factory=dict)
     """Facts for humans (release that wrote it, backend); no decision depends on them."""
     format_version: int = 1
+    lineage: str = ""
+    """Id of the first job of the chain of restores this snapshot belongs to; 0.1.0 did not write it."""
+
+    @property
+    def lineage_id(self) -> str:
+        """The lineage; that of a snapshot without one begins with the job that wrote it."""
+        return self.lineage or self.job_id
 
     def operator(self, uid: str) -> OperatorState | None:
         """State of the operator with that uid, if there is any."""

@@ -3,6 +3,8 @@
 A transactional sink follows the checkpoint: `take` after every successful epoch, `prepare(k)` at barrier k
 (its answer is stored in the checkpoint), `commit(k)` once k is complete, `restore` after a failure.
 Committing is idempotent, because a crash between the commit point and the commit makes it happen twice.
+A sink whose output outlives the driver is claimed before it is used (`claim`), and whoever has lost its claim
+to a newer driver publishes nothing.
 """
 
 from __future__ import annotations
@@ -12,27 +14,44 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-import msgspec
-
-from tidemark.runtime.sinks.files import (
-    StagedFile,
-    publish_file,
-    remove_staged,
-    staging_token,
-    sweep_staged,
-    withdraw_file,
-)
+from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.slot.vertex import Vertex
 
-__all__ = ["CollectSink", "DriverSink", "FilesSink", "PrintSink", "TransactionalSink"]
+__all__ = ["CollectSink", "DriverSink", "ImmediateSink", "PrintSink", "TransactionalSink"]
 
 
 class DriverSink(Protocol):
     """A sink as the epoch loop sees it."""
 
     vertex: Vertex
-    publishes: bool
-    """Whether output becomes visible with checkpoints; otherwise it is written at once, at least once."""
+
+    @property
+    def publishes(self) -> bool:
+        """Whether output becomes visible with checkpoints, so that leaving one behind would repeat it."""
+
+    def claim(self, lineage: str, restored: CheckpointMetadata | None) -> None:
+        """Make sure, at the start of every attempt, that this driver is the one that may publish here.
+
+        Args:
+            lineage: Id of the first job of the chain of restores.
+            restored: The snapshot the attempt starts from.
+
+        Raises:
+            FencedError: A newer driver of the lineage owns the sink, or has published beyond the snapshot.
+            StorageError: The sink's place cannot be reached.
+        """
+
+    def verify_claim(self) -> None:
+        """Make sure that no newer driver has taken the sink since `claim`.
+
+        Raises:
+            FencedError: One has. This driver must not complete a checkpoint nor publish anything.
+            StorageError: The sink's place cannot be reached.
+        """
+
+    @property
+    def staging(self) -> str | None:
+        """Where tasks put what the driver will publish; None if they send it instead."""
 
     def take(self, rows: Iterable[bytes], staged: list[Any], epoch: int) -> None:
         """An epoch succeeded: rows its tasks sent, files they staged."""
@@ -46,31 +65,70 @@ class DriverSink(Protocol):
     def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
         """Go back to a checkpoint (None: to the start): drop what came later, commit what it holds."""
 
-    def withdraw(self, prepared: bytes, kept: bytes) -> bool:
-        """Take back what was published for a checkpoint, given what it stored; idempotent.
+    def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
+        """Take back what was published for a checkpoint that is about to be left for an older one; idempotent.
 
         Args:
-            prepared: From `prepare` of the checkpoint that is left behind; empty to ask whether it can be done.
-            kept: From `prepare` of the checkpoint that is restored: what it lists stays.
+            prepared: What that checkpoint stores of this sink.
+            kept: What the older one stores of it; output that both list stays.
 
         Returns:
-            Whether this sink can take output back at all.
+            False if output of this sink cannot be taken back; then all of it is still there.
+
+        Raises:
+            MetadataError: The list names what this sink cannot have written; nothing was touched.
+            FencedError: A newer driver owns the sink.
+            StorageError: Some of it may be gone.
         """
 
     def finish(self) -> None:
         """Let out everything: the end of the job, or of an epoch without checkpointing."""
 
-    def close(self) -> None:
-        """The job is over, whichever way."""
+    def close(self, *, restorable: bool = False) -> None:
+        """The job is over, whichever way; `restorable` if there are snapshots to start it from again."""
 
 
-class PrintSink:
-    """Prints lines on the driver's standard output after every epoch; at-least-once."""
+class ImmediateSink:
+    """A sink that holds nothing back: what an epoch made is out when the epoch is over."""
 
     publishes = False
+    staging = None
+
+    def __init__(self, vertex: Vertex) -> None:
+        self.vertex = vertex
+
+    def claim(self, lineage: str, restored: CheckpointMetadata | None) -> None:
+        """Anybody may write."""
+
+    def verify_claim(self) -> None:
+        """Anybody may write."""
+
+    def prepare(self, checkpoint_id: int) -> bytes:
+        """Nothing is held back."""
+        return b""
+
+    def commit(self, checkpoint_id: int) -> None:
+        """Nothing is held back."""
+
+    def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
+        """What is out stays out; epochs after the checkpoint come again."""
+
+    def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
+        """What is out stays out."""
+        return False
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+    def close(self, *, restorable: bool = False) -> None:
+        """Nothing to release."""
+
+
+class PrintSink(ImmediateSink):
+    """Prints lines on the driver's standard output after every epoch; at-least-once."""
 
     def __init__(self, vertex: Vertex, write: Callable[[str], Any] | None = None) -> None:
-        self.vertex = vertex
+        super().__init__(vertex)
         self._write = write or (lambda text: sys.stdout.write(text))
         identifier = vertex.spec.identifier
         self._identifier = identifier
@@ -89,26 +147,6 @@ class PrintSink:
             parts.append(str(subtask + 1))
         return f"{':'.join(parts)}> " if parts else ""
 
-    def prepare(self, checkpoint_id: int) -> bytes:
-        """Nothing is held back."""
-        return b""
-
-    def commit(self, checkpoint_id: int) -> None:
-        """Nothing is held back."""
-
-    def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
-        """Printed lines cannot be taken back."""
-
-    def withdraw(self, prepared: bytes, kept: bytes) -> bool:
-        """Printed lines cannot be taken back."""
-        return False
-
-    def finish(self) -> None:
-        """Nothing is held back."""
-
-    def close(self) -> None:
-        """Nothing to release."""
-
 
 class TransactionalSink:
     """Holds items back between the epoch that made them and the checkpoint that covers them."""
@@ -119,6 +157,17 @@ class TransactionalSink:
         self.vertex = vertex
         self._pending: list[Any] = []
         self._prepared: dict[int, list[Any]] = {}
+
+    @property
+    def staging(self) -> str | None:
+        """Tasks send what they have."""
+        return None
+
+    def claim(self, lineage: str, restored: CheckpointMetadata | None) -> None:
+        """What this driver holds is its own."""
+
+    def verify_claim(self) -> None:
+        """What this driver holds is its own."""
 
     def prepare(self, checkpoint_id: int) -> bytes:
         """Assign everything taken so far to the checkpoint; earlier unfinished ones are covered too."""
@@ -137,14 +186,10 @@ class TransactionalSink:
         """Commit what the checkpoint covers, drop the rest."""
         if checkpoint_id is not None:
             self.commit(checkpoint_id)
-        if prepared:
-            self.republish(prepared)
-        for items in (*self._prepared.values(), self._pending):
-            self.discard(items)
         self._prepared, self._pending = {}, []
 
-    def withdraw(self, prepared: bytes, kept: bytes) -> bool:
-        """What was handed over cannot be taken back, unless a sink says otherwise."""
+    def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
+        """What was let out is in other hands."""
         return False
 
     def finish(self) -> None:
@@ -153,10 +198,8 @@ class TransactionalSink:
         self.publish(self._pending)
         self._pending = []
 
-    def close(self) -> None:
+    def close(self, *, restorable: bool = False) -> None:
         """Drop what was never committed."""
-        for items in (*self._prepared.values(), self._pending):
-            self.discard(items)
         self._prepared, self._pending = {}, []
 
     def dump(self, items: list[Any]) -> bytes:
@@ -166,12 +209,6 @@ class TransactionalSink:
     def publish(self, items: list[Any]) -> None:
         """Make items visible; idempotent."""
         raise AssertionError(f"{type(self).__name__} must say how items become visible")
-
-    def republish(self, prepared: bytes) -> None:
-        """Make visible what a checkpoint stored; idempotent."""
-
-    def discard(self, items: list[Any]) -> None:
-        """Remove items that will never be visible."""
 
 
 class CollectSink(TransactionalSink):
@@ -189,56 +226,3 @@ class CollectSink(TransactionalSink):
         """Put records where the iterator takes them."""
         for values, timestamps in items:
             self._buffer.add(values, timestamps)
-
-
-class FilesSink(TransactionalSink):
-    """Renames staged files to their final names; exactly-once."""
-
-    def __init__(self, vertex: Vertex, base_path: str, job_id: str) -> None:
-        super().__init__(vertex)
-        self._base_path = base_path
-        self._token = staging_token(job_id, vertex.id)
-
-    def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
-        """Commit what the checkpoint covers; whatever else this sink staged goes."""
-        super().restore(checkpoint_id, prepared)
-        sweep_staged(self._base_path, self._token)
-
-    def withdraw(self, prepared: bytes, kept: bytes) -> bool:
-        """Delete the files, published or still staged."""
-        stays = {item.final for item in _staged_files(kept)}
-        for item in _staged_files(prepared):
-            if item.final not in stays:
-                withdraw_file(item)
-        return True
-
-    def close(self) -> None:
-        """Remove what was never committed, and what tasks left that died."""
-        super().close()
-        sweep_staged(self._base_path, self._token)
-
-    def take(self, rows: Iterable[bytes], staged: list[StagedFile], epoch: int) -> None:
-        """Remember the files of an epoch."""
-        self._pending += staged
-
-    def dump(self, items: list[StagedFile]) -> bytes:
-        """The list of files."""
-        return msgspec.msgpack.encode(items)
-
-    def publish(self, items: list[StagedFile]) -> None:
-        """Rename each file."""
-        for item in items:
-            publish_file(item)
-
-    def republish(self, prepared: bytes) -> None:
-        """Rename what has not been renamed yet."""
-        self.publish(_staged_files(prepared))
-
-    def discard(self, items: list[StagedFile]) -> None:
-        """Remove files that belong to no checkpoint."""
-        for item in items:
-            remove_staged(item)
-
-
-def _staged_files(prepared: bytes) -> list[StagedFile]:
-    return msgspec.msgpack.decode(prepared, type=list[StagedFile]) if prepared else []

@@ -15,7 +15,8 @@ from tidemark.api.specs import (
 from tidemark.runtime.pipeline import TaskSink
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.reports import EpochDirective
-from tidemark.runtime.sinks.driver import CollectSink, DriverSink, FilesSink, PrintSink
+from tidemark.runtime.sinks.driver import CollectSink, DriverSink, PrintSink
+from tidemark.runtime.sinks.file_commit import FilesSink
 from tidemark.runtime.sinks.files import FileTaskSink, staging_token
 from tidemark.runtime.sinks.frames import ForeachBatchSink, SparkWriterSink
 from tidemark.runtime.sinks.task import CollectTaskSink, DataFrameTaskSink, PrintTaskSink
@@ -40,7 +41,8 @@ def make_task_sink(plan: JobPlan, directive: EpochDirective) -> Callable[[Vertex
                 return CollectTaskSink(vertex)
             case FileSinkSpec():
                 token = staging_token(plan.job_id, vertex.id)
-                return _file_sink(vertex, f"{partition}-{token}-{directive.attempt}-{directive.epoch}")
+                unique = f"{partition}-{token}-{directive.attempt}-{directive.epoch}"
+                return _file_sink(vertex, directive.staging[vertex.id], unique)
         return DataFrameTaskSink(vertex)
 
     return make
@@ -60,11 +62,12 @@ def make_driver_sink(vertex: Vertex, job_id: str) -> DriverSink:
     return SparkWriterSink(vertex)
 
 
-def _file_sink(vertex: Vertex, unique: str) -> FileTaskSink:
+def _file_sink(vertex: Vertex, staging: str, unique: str) -> FileTaskSink:
     sink = vertex.spec.sink
     kind = vertex.input_types[0]
     return FileTaskSink(
         sink.base_path,
+        staging,
         lambda value: sink.encoder.encode(value, kind),
         sink.bucket_assigner.get_bucket_id,
         sink.output_file_config.part_prefix,

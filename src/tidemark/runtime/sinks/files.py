@@ -1,142 +1,50 @@
-"""The file sink's files: staged under a hidden name by a task, published by renaming, once.
+"""The file sink's files as a task writes them: hidden in the staging area of the driver's claim.
 
-`<base>/<bucket>/.<prefix>-…<suffix>.inprogress` becomes `<base>/<bucket>/<prefix>-…<suffix>`. The name holds
-the sink, job, attempt, epoch and partition, so that no two files ever collide and a replay writes new ones.
+`<base>/.tidemark-<claim>/.area-<n>-<token>/.<prefix>-…<suffix>.inprogress` becomes, published by the driver,
+`<base>/<bucket>/<prefix>-…<suffix>`. The name holds the sink, job, attempt, epoch and partition, so that no two
+files ever collide and a replay writes new ones.
 """
 
 from __future__ import annotations
 
-import logging
+import io
 import os
 import time
 import uuid
 from collections.abc import Callable
-from fnmatch import fnmatch
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
-import msgspec
 import xxhash
 
 from tidemark.errors import StorageError
 from tidemark.runtime.records import Records
 from tidemark.runtime.reports import TaskReport
+from tidemark.runtime.sinks.commits import StagedFile, checked_bucket, checked_part_name, staged_name
+from tidemark.runtime.sinks.places import create_staged
 
-__all__ = [
-    "FileTaskSink",
-    "StagedFile",
-    "publish_file",
-    "remove_staged",
-    "staging_token",
-    "sweep_staged",
-    "withdraw_file",
-]
-
-_log = logging.getLogger(__name__)
-
-
-class StagedFile(msgspec.Struct, frozen=True, array_like=True):
-    """One written file that is not visible yet."""
-
-    staged: str
-    final: str
-    rows: int
-    size: int
-    checksum: str
-
-
-def publish_file(file: StagedFile) -> None:
-    """Make a staged file visible. A file that is published already, or was taken away since, is left alone.
-
-    Raises:
-        StorageError: The file cannot be renamed, or its size is not what was staged.
-    """
-    filesystem, staged = _filesystem(file.staged)
-    _, final = _filesystem(file.final)
-    try:
-        if filesystem is None:
-            if not os.path.exists(staged):
-                return
-            if os.path.getsize(staged) != file.size:
-                raise StorageError(
-                    f"Staged output '{file.staged}' has {os.path.getsize(staged)} bytes instead of {file.size}.",
-                    path=file.staged,
-                )
-            os.replace(staged, final)
-        elif filesystem.exists(staged):
-            filesystem.mv(staged, final)
-    except OSError as exc:
-        raise StorageError(f"Cannot publish output file '{file.final}': {exc}", path=file.final) from exc
-
-
-def withdraw_file(file: StagedFile) -> None:
-    """Take a file back, whether it is visible or still staged; a missing one is no error.
-
-    Raises:
-        StorageError: It cannot be deleted.
-    """
-    for name in (file.final, file.staged):
-        filesystem, path = _filesystem(name)
-        try:
-            if filesystem is None:
-                Path(path).unlink(missing_ok=True)
-            elif filesystem.exists(path):
-                filesystem.rm(path)
-        except OSError as exc:
-            raise StorageError(f"Cannot take back output file '{name}': {exc}", path=name) from exc
-
-
-def remove_staged(file: StagedFile) -> None:
-    """Delete a staged file that no checkpoint covers; a failure is only logged."""
-    filesystem, staged = _filesystem(file.staged)
-    try:
-        if filesystem is None:
-            Path(staged).unlink(missing_ok=True)
-        elif filesystem.exists(staged):
-            filesystem.rm(staged)
-    except OSError as exc:
-        _log.warning("Staged file %s stays behind: %s", file.staged, exc)
+__all__ = ["FileTaskSink", "staging_token"]
 
 
 def staging_token(job_id: str, vertex_id: int) -> str:
-    """The part of a staged file's name that says whose it is; sinks may share a directory."""
+    """The part of a file's name that says whose it is; sinks may share a directory."""
     return f"{job_id[:12]}-{vertex_id}"
-
-
-def sweep_staged(base_path: str, token: str) -> None:
-    """Delete all staged files with that token under `base_path`; call it when none is wanted."""
-    filesystem, base = _filesystem(base_path)
-    if filesystem is None:
-        for path in Path(base).rglob(f".*-{token}-*.inprogress"):
-            path.unlink(missing_ok=True)
-    elif filesystem.exists(base):
-        for name in filesystem.find(base):
-            if fnmatch(name.rpartition("/")[2], f".*-{token}-*.inprogress"):
-                filesystem.rm(name)
-
-
-def _filesystem(path: str) -> tuple[Any, str]:
-    local = path.removeprefix("file://") if path.startswith("file://") else path.removeprefix("file:")
-    if "://" not in local:
-        return None, local
-    import fsspec
-
-    return fsspec.core.url_to_fs(local)  # type: ignore[no-any-return]
 
 
 class _Part:
     """A file that is being written."""
 
-    def __init__(self, directory: str, name: str) -> None:
+    def __init__(self, staging: str, directory: str, name: str) -> None:
         self.final = f"{directory}/{name}"
-        self.staged = f"{directory}/.{name}.inprogress"
-        filesystem, path = _filesystem(self.staged)
-        if filesystem is None:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            self._stream: Any = Path(path).open("wb")  # noqa: SIM115 - closed by close()
-        else:
-            filesystem.makedirs(os.path.dirname(path), exist_ok=True)
-            self._stream = filesystem.open(path, "wb")
+        self.staged = f"{staging}/{staged_name(name)}"
+        try:
+            self._stream = create_staged(staging, staged_name(name))
+        except OSError as exc:
+            raise StorageError(
+                f"The file sink cannot write '{self.staged}': {exc}. If its directory is gone, another driver "
+                "may have taken the sink over.",
+                path=self.staged,
+            ) from exc
         self._hash = xxhash.xxh3_128()
         self.rows = 0
         self.size = 0
@@ -149,7 +57,8 @@ class _Part:
 
     def close(self) -> StagedFile:
         self._stream.flush()
-        if hasattr(self._stream, "fileno"):
+        # Files of remote systems have no descriptor; closing them makes them durable.
+        with suppress(io.UnsupportedOperation):
             os.fsync(self._stream.fileno())
         self._stream.close()
         return StagedFile(self.staged, self.final, self.rows, self.size, self._hash.hexdigest())
@@ -161,6 +70,7 @@ class FileTaskSink:
     def __init__(
         self,
         base_path: str,
+        staging: str,
         encode: Callable[[Any], bytes],
         bucket_of: Callable[[Any, int], str],
         prefix: str,
@@ -173,6 +83,7 @@ class FileTaskSink:
 
         Args:
             base_path: The sink's directory.
+            staging: Directory of the driver's claim that files wait in; it is there.
             encode: Element -> bytes of its line, terminator included.
             bucket_of: (element, processing time) -> sub-directory, may be empty.
             prefix: Start of final names.
@@ -182,10 +93,11 @@ class FileTaskSink:
             vertex_id: The sink, for the report.
         """
         self._base = base_path.rstrip("/")
+        self._staging = staging
         self._encode = encode
         self._bucket_of = bucket_of
-        self._prefix = prefix
-        self._suffix = suffix
+        self._prefix = checked_part_name(prefix)
+        self._suffix = checked_part_name(suffix)
         self._part_size = part_size
         self._unique = unique
         self._vertex = vertex_id
@@ -205,9 +117,9 @@ class FileTaskSink:
                 self._done.append(self._open.pop(bucket).close())
 
     def _begin(self, bucket: str) -> _Part:
-        directory = f"{self._base}/{bucket}" if bucket else self._base
+        directory = f"{self._base}/{checked_bucket(bucket)}" if bucket != "" else self._base
         name = f"{self._prefix}-{self._unique}-{uuid.uuid4().hex[:8]}{self._suffix}"
-        part = self._open[bucket] = _Part(directory, name)
+        part = self._open[bucket] = _Part(self._staging, directory, name)
         return part
 
     def rows(self) -> list[tuple[str, bytes]]:

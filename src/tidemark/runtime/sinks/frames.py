@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemark.runtime.sinks.driver import ImmediateSink
 from tidemark.slot.vertex import Vertex
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.registry import serializer_for
@@ -35,13 +36,8 @@ def frame_batch(column: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-class ForeachBatchSink:
+class ForeachBatchSink(ImmediateSink):
     """Calls the user's function with the DataFrame of every epoch that has rows."""
-
-    publishes = False
-
-    def __init__(self, vertex: Vertex) -> None:
-        self.vertex = vertex
 
     def take(self, rows: Iterable[bytes], staged: list[Any], epoch: int) -> None:
         """Hand over the frame."""
@@ -51,26 +47,6 @@ class ForeachBatchSink:
     def consume(self, frame: Any, epoch: int) -> None:
         """Call the user's function."""
         self.vertex.spec.function(frame, epoch)
-
-    def prepare(self, checkpoint_id: int) -> bytes:
-        """Nothing is held back."""
-        return b""
-
-    def commit(self, checkpoint_id: int) -> None:
-        """Nothing is held back."""
-
-    def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
-        """What was written stays; epochs after the checkpoint come again."""
-
-    def withdraw(self, prepared: bytes, kept: bytes) -> bool:
-        """What was written stays."""
-        return False
-
-    def finish(self) -> None:
-        """Nothing is held back."""
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class SparkWriterSink(ForeachBatchSink):

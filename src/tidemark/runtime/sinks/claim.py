@@ -1,0 +1,185 @@
+"""Whose directory it is: the newest claimant's, and everybody else can tell.
+
+A claim lives in a directory of its own, private to the user:
+
+    .generation-<n>          made exclusively by the n-th claimant; says who it is
+    .area-<n>-<token>/       where that claimant, and nobody else, keeps files
+
+To claim is to create the next generation and then to take the areas of all older ones away, files included:
+a step of an older claimant that comes late finds neither its area nor its claim. Where directories can be
+renamed (local disks, HDFS mounts) taking an area is one step; through fsspec its files move one by one, and
+where exclusive creation is unknown the last writer of a generation wins, which the loser sees at its next
+`verify`. Tokens are random, so that numbers may start again after a release.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import time
+from contextlib import suppress
+
+import msgspec
+
+from tidemark.errors import FencedError
+from tidemark.runtime.sinks.places import Place
+
+__all__ = ["AREA", "Claim", "Holder", "areas_of"]
+
+_GENERATION = re.compile(r"\.generation-(\d{1,18})")
+AREA = re.compile(r"\.area-(\d{1,18})-[0-9a-f]{16}(\.[0-9a-f]{8})?")
+"""Names of areas; with a suffix, one that its taker did not empty before it died."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who holds a claim, for the message the others get."""
+
+    job_id: str
+    subject: str
+    """What is claimed, for humans."""
+    token: str = ""
+    host: str = ""
+    pid: int = 0
+    since: int = 0
+    """Seconds since the epoch."""
+
+
+class Claim:
+    """The right to one directory, until a newer claimant takes it."""
+
+    def __init__(self, place: Place, directory: str, generation: int, holder: Holder) -> None:
+        """Use `acquire`."""
+        self._place = place
+        self._directory = directory
+        self._holder = holder
+        self.generation = generation
+        self.area = f"{directory}/.area-{generation:08d}-{holder.token}"
+        """Path of the directory that only the holder of this claim uses."""
+
+    @classmethod
+    def acquire(cls, place: Place, directory: str, job_id: str, subject: str) -> Claim:
+        """Become the newest claimant, and the owner of every file that older ones kept in their areas.
+
+        A crash at any moment leaves at worst a generation nobody holds and areas the next claimant takes.
+
+        Raises:
+            FencedError: Somebody claimed right behind us.
+            OSError: The place cannot be read or written.
+        """
+        holder = Holder(
+            job_id, subject, secrets.token_hex(8), socket.gethostname(), os.getpid(), int(time.time())
+        )
+        while True:
+            place.make_private(directory)
+            generation = 1 + max(
+                [*_generations(place, directory), *areas_of(place, directory).values()], default=0
+            )
+            # Someone else was faster, or the last holder has just released and removed the directory.
+            with suppress(FileExistsError, FileNotFoundError):
+                place.create(f"{directory}/{_generation_name(generation)}", msgspec.json.encode(holder))
+                break
+        claim = cls(place, directory, generation, holder)
+        try:
+            claim.verify()
+            claim._take_over()
+            claim.verify()
+        except FencedError:
+            claim._leave()
+            raise
+        return claim
+
+    def verify(self) -> None:
+        """Make sure that the claim is still held.
+
+        Raises:
+            FencedError: It is not, and never will be again.
+            OSError: It cannot be found out now.
+        """
+        newest = max(_generations(self._place, self._directory), default=0)
+        if newest == self.generation and self._reads(newest) == self._holder:
+            return
+        raise FencedError(self._message(self._reads(newest)), path=self._directory)
+
+    def is_held(self) -> bool:
+        """Whether `verify` would pass."""
+        try:
+            self.verify()
+        except FencedError:
+            return False
+        return True
+
+    def release(self, *, keep_area: bool = False) -> None:
+        """Give the claim up; its area goes too, unless it is to be found by the next claimant.
+
+        What is in the area of a claim that was lost belongs to the newer claimant and is left alone.
+        """
+        if not self.is_held():
+            self._leave()
+            return
+        if not keep_area:
+            self._place.remove_tree(self.area)
+        self._place.remove(f"{self._directory}/{_generation_name(self.generation)}")
+        self._place.remove_empty(self._directory)
+
+    def _leave(self) -> None:
+        self._place.remove_empty(self.area)
+        self._place.remove_empty(self._directory)
+
+    def _take_over(self) -> None:
+        """Adopt older areas, oldest first, so that of files of one name the newest stays."""
+        self._place.make_private(self.area)
+        # A listing may miss a directory that an older claimant is renaming just now; the next one sees it.
+        for _ in range(2):
+            while older := self._older_areas():
+                # Another claimant may be faster: it is older, and has lost, or newer, and we have.
+                with suppress(FileNotFoundError):
+                    self._place.adopt(f"{self._directory}/{older[0]}", self.area)
+        for generation in _generations(self._place, self._directory):
+            if generation < self.generation:
+                self._place.remove(f"{self._directory}/{_generation_name(generation)}")
+
+    def _older_areas(self) -> list[str]:
+        found = areas_of(self._place, self._directory)
+        own = self.area.rpartition("/")[2]
+        mine = [name for name, at in found.items() if at <= self.generation and name != own]
+        # What a claimant had not emptied when it died is older than its own area, whose name is shorter.
+        return sorted(mine, key=lambda name: (found[name], -len(name)))
+
+    def _reads(self, generation: int) -> Holder | None:
+        path = f"{self._directory}/{_generation_name(generation)}"
+        try:
+            return msgspec.json.decode(self._place.read(path), type=Holder)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+
+    def _message(self, other: Holder | None) -> str:
+        mine = self._holder
+        what = f"{mine.subject}: job {mine.job_id} (claim {self.generation}) does not own it any more. "
+        if other is None or other == mine:
+            return what + (
+                "The claim is gone: a newer driver of this lineage has taken over and ended, or the directory "
+                f"'{self._directory}' was deleted. This driver stops and publishes nothing."
+            )
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(other.since))
+        return what + (
+            f"Job {other.job_id}, started from a snapshot of the same lineage on {other.host} (process "
+            f"{other.pid}) at {at} UTC, has taken over. This driver stops and publishes nothing; end the other "
+            "one first if this one was to go on."
+        )
+
+
+def areas_of(place: Place, directory: str) -> dict[str, int]:
+    """Names of the areas in a claim's directory, with their generations."""
+    found = {name: AREA.fullmatch(name) for name in place.names(directory)}
+    return {name: int(match[1]) for name, match in found.items() if match is not None}
+
+
+def _generations(place: Place, directory: str) -> list[int]:
+    matches = [_GENERATION.fullmatch(name) for name in place.names(directory)]
+    return [int(match[1]) for match in matches if match is not None]
+
+
+def _generation_name(generation: int) -> str:
+    return f".generation-{generation:08d}"

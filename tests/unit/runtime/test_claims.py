@@ -1,0 +1,205 @@
+"""Claims: the newest claimant owns the place, whoever races, stops or dies; everybody else can tell."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from tidemark.errors import FencedError
+from tidemark.runtime.sinks.claim import Claim
+from tidemark.runtime.sinks.places import open_place
+
+
+def acquire(base: Any, job: str = "job") -> Claim:
+    return Claim.acquire(open_place(str(base)), ".claim", job, "The sink 'out'")
+
+
+@pytest.fixture(params=["disk", "fsspec"])
+def base(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path) if request.param == "disk" else f"memory://claims-{tmp_path.name}"
+
+
+def test_the_newest_claimant_owns_the_place_and_the_older_one_can_tell(base: str) -> None:
+    first = acquire(base, "first")
+    first.verify()
+    second = acquire(base, "second")
+
+    second.verify()
+    with pytest.raises(FencedError, match=r"job first \(claim 1\) does not own it any more. Job second"):
+        first.verify()
+    assert second.generation == 2
+
+
+def test_files_of_the_older_claimant_pass_to_the_newer_one_and_cannot_be_renamed_late(base: str) -> None:
+    place = open_place(base)
+    first = acquire(base)
+    place.create(f"{first.area}/.a.inprogress", b"staged")
+    place.create(f"{first.area}/.note", b"old")
+
+    second = acquire(base)
+
+    with pytest.raises(FileNotFoundError):
+        place.move(f"{first.area}/.a.inprogress", "a")
+    assert place.read(f"{second.area}/.a.inprogress") == b"staged"
+    assert place.read(f"{second.area}/.note") == b"old"
+    assert place.names("a") == []
+
+
+def test_files_are_found_again_after_any_number_of_claimants_that_died_at_once(base: str) -> None:
+    place = open_place(base)
+    first = acquire(base)
+    place.create(f"{first.area}/.a.inprogress", b"staged")
+
+    for _ in range(5):
+        last = acquire(base)
+
+    assert place.read(f"{last.area}/.a.inprogress") == b"staged"
+    assert len(place.names(".claim")) == 2, "one generation and one area are left"
+
+
+def test_what_a_claimant_had_not_taken_over_when_it_died_is_taken_by_the_next(tmp_path: Path) -> None:
+    first = acquire(tmp_path)
+    (tmp_path / first.area / ".note").write_text("old")
+    second = acquire(tmp_path)
+    (tmp_path / second.area / ".note").write_text("new")
+    half_taken = tmp_path / f"{second.area}.0123abcd"
+    half_taken.mkdir()
+    (half_taken / ".note").write_text("old")
+    (half_taken / ".a.inprogress").write_text("staged")
+
+    third = acquire(tmp_path)
+
+    assert (tmp_path / third.area / ".a.inprogress").read_text() == "staged"
+    assert (tmp_path / third.area / ".note").read_text() == "new"
+
+
+def test_numbers_that_start_again_after_a_release_do_not_revive_an_old_claim(base: str) -> None:
+    frozen = acquire(base)
+    acquire(base).release()
+    newest = acquire(base)
+
+    assert newest.generation == frozen.generation
+    newest.verify()
+    with pytest.raises(FencedError):
+        frozen.verify()
+
+
+def test_a_release_leaves_nothing_behind_and_fences_off_who_was_frozen(base: str) -> None:
+    frozen = acquire(base)
+    acquire(base).release()
+
+    assert open_place(base).names("") == []
+    with pytest.raises(FencedError, match="has taken over and ended"):
+        frozen.verify()
+    frozen.release()
+    assert open_place(base).names("") == []
+
+
+def test_a_loser_leaves_the_files_that_the_winner_has_not_taken_yet(tmp_path: Path) -> None:
+    loser = acquire(tmp_path)
+    (tmp_path / loser.area / ".a.inprogress").write_text("staged")
+    (tmp_path / ".claim" / ".generation-00000002").write_text("{}")
+
+    loser.release()
+
+    assert (tmp_path / loser.area / ".a.inprogress").read_text() == "staged"
+
+
+def test_of_many_threads_that_claim_at_once_exactly_one_owns_the_place_and_all_files(base: str) -> None:
+    place = open_place(base)
+    first = acquire(base)
+    for number in range(20):
+        place.create(f"{first.area}/.{number}.inprogress", b"x")
+    gate = threading.Barrier(8)
+    claims: list[Claim] = []
+
+    def claim() -> None:
+        gate.wait()
+        with contextlib.suppress(FencedError):
+            claims.append(acquire(base))
+
+    threads = [threading.Thread(target=claim) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    owners = [claim for claim in claims if claim.is_held()]
+    assert len({claim.generation for claim in claims}) == len(claims), "every generation has one claimant"
+    assert len(owners) == 1
+    if not base.startswith("memory"):
+        assert len(os.listdir(f"{base}/{owners[0].area}")) == 20
+
+
+def race(base: str) -> list[int]:
+    """Claim again and again; the generations that were ours."""
+    won = []
+    for _ in range(25):
+        with contextlib.suppress(FencedError):
+            won.append(acquire(base).generation)
+    return won
+
+
+def test_of_many_processes_every_generation_has_at_most_one_owner(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        won = pool.map(race, [str(tmp_path)] * 4, chunksize=1)
+
+    generations = [generation for mine in won for generation in mine]
+    assert generations
+    assert len(generations) == len(set(generations))
+    assert acquire(tmp_path).generation > max(generations)
+
+
+def test_a_claim_directory_of_somebody_else_or_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".claim").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(PermissionError, match="no directory of the user this driver runs as"):
+        acquire(tmp_path)
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+def test_claims_and_areas_are_private(tmp_path: Path) -> None:
+    claim = acquire(tmp_path)
+
+    assert (tmp_path / ".claim").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / claim.area).stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / ".claim/.generation-00000001").stat().st_mode & 0o777 == 0o600
+
+
+class NoExclusiveCreation(MemoryFileSystem):
+    """Knows no mode `x`, as many drivers."""
+
+    protocol = "plain"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace("plain://", "memory://")))
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if "x" in mode:
+            raise ValueError("unsupported mode")
+        return super()._open(path, mode, **options)
+
+
+def test_without_exclusive_creation_the_last_writer_of_a_generation_wins(tmp_path: Path) -> None:
+    fsspec.register_implementation("plain", NoExclusiveCreation, clobber=True)
+    base = f"plain://{tmp_path.name}"
+    first = acquire(base)
+    place = open_place(base)
+    place.write(
+        ".claim/.generation-00000001", place.read(".claim/.generation-00000001").replace(b'"job"', b'"jab"')
+    )
+
+    with pytest.raises(FencedError, match="Job jab"):
+        first.verify()
+    with pytest.raises(FileExistsError):
+        place.create(".claim/.generation-00000001", b"")

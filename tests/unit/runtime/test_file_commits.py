@@ -1,0 +1,370 @@
+"""The driver side of the file sink: what it publishes, takes back and refuses."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tidemark.checkpoint.metadata.model import CheckpointMetadata
+from tidemark.errors import ConfigError, FencedError, MetadataError, StorageError
+from tidemark.runtime.records import Records
+from tidemark.runtime.reports import TaskReport
+from tidemark.runtime.sinks.commits import StagedFile, encode_commits
+from tidemark.runtime.sinks.file_commit import FilesSink
+from tidemark.runtime.sinks.files import FileTaskSink
+
+
+def new_sink(base: Any, job: str = "first", restored: CheckpointMetadata | None = None) -> FilesSink:
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    sink = FilesSink(vertex, str(base), job)
+    sink.claim("first", restored)
+    return sink
+
+
+def staged(sink: FilesSink, base: Any, *texts: str, bucket: str = "") -> list[StagedFile]:
+    """What a task reports that wrote each text to a file of its own."""
+    assert sink.staging is not None
+    task = FileTaskSink(
+        str(base), sink.staging, str.encode, lambda _value, _now: bucket, "p", ".txt", 1, "u", 3
+    )
+    for text in texts:
+        task.write(Records([text]))
+    report = TaskReport(0, 0)
+    task.close(report)
+    return report.staged[3]
+
+
+def visible(base: Any) -> list[str]:
+    files = [path for path in Path(base).rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return sorted(path.read_text() for path in files)
+
+
+def snapshot(job: str, checkpoint_id: int, lineage: str = "first") -> CheckpointMetadata:
+    return CheckpointMetadata(checkpoint_id, 0, job, lineage=lineage)
+
+
+def test_files_are_published_by_the_checkpoint_that_covers_them_and_only_once(tmp_path: Path) -> None:
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    sink.take([], staged(sink, tmp_path, "a", bucket="x/y"), 0)
+    prepared = sink.prepare(1)
+
+    assert visible(tmp_path) == []
+    sink.commit(1)
+    sink.commit(1)
+    assert [path.read_text() for path in (tmp_path / "x/y").iterdir()] == ["a"]
+
+    again = new_sink(tmp_path, "second", snapshot("first", 1))
+    again.restore(1, prepared)
+    assert visible(tmp_path) == ["a"]
+
+
+def test_a_file_that_a_reader_has_fetched_is_not_missed(tmp_path: Path) -> None:
+    sink = new_sink(tmp_path)
+    sink.take([], staged(sink, tmp_path, "a"), 0)
+    prepared = sink.prepare(1)
+    sink.commit(1)
+    next(tmp_path.glob("p-*")).unlink()
+
+    new_sink(tmp_path, "second", snapshot("first", 1)).restore(1, prepared)
+
+    assert visible(tmp_path) == []
+
+
+def test_the_next_driver_publishes_what_the_dead_one_had_staged_and_sweeps_the_rest(tmp_path: Path) -> None:
+    dead = new_sink(tmp_path)
+    dead.take([], staged(dead, tmp_path, "a"), 0)
+    prepared = dead.prepare(1)
+    staged(dead, tmp_path, "of an epoch after the checkpoint")
+    stranger = tmp_path / ".p-other.inprogress"
+    stranger.touch()
+
+    sink = new_sink(tmp_path, "second", snapshot("first", 1))
+    sink.restore(1, prepared)
+
+    assert visible(tmp_path) == ["a"]
+    assert list(tmp_path.rglob("*.inprogress")) == [stranger]
+
+
+def test_a_driver_that_lost_its_claim_publishes_nothing(tmp_path: Path) -> None:
+    frozen = new_sink(tmp_path)
+    frozen.take([], staged(frozen, tmp_path, "a"), 0)
+    prepared = frozen.prepare(1)
+    sink = new_sink(tmp_path, "second", snapshot("first", 1))
+
+    for act in (frozen.verify_claim, lambda: frozen.commit(1), lambda: frozen.publish(frozen._prepared[1])):
+        with pytest.raises(FencedError, match="Job second, started from a snapshot of the same lineage"):
+            act()
+    frozen.close()
+    assert visible(tmp_path) == []
+    sink.restore(1, prepared)
+    assert visible(tmp_path) == ["a"]
+
+
+def test_a_task_of_a_driver_that_lost_its_claim_cannot_stage_files(tmp_path: Path) -> None:
+    frozen = new_sink(tmp_path)
+    new_sink(tmp_path, "second", snapshot("first", 1))
+
+    with pytest.raises(StorageError, match="another driver may have taken the sink over"):
+        staged(frozen, tmp_path, "late")
+
+
+def test_attempts_of_one_driver_keep_its_claim(tmp_path: Path) -> None:
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    area = sink.staging
+    sink.take([], staged(sink, tmp_path, "a"), 0)
+    prepared = sink.prepare(1)
+    staged(sink, tmp_path, "lost with the attempt")
+
+    sink.claim("first", snapshot("first", 1))
+    sink.restore(1, prepared)
+
+    assert sink.staging == area
+    assert visible(tmp_path) == ["a"]
+    assert not list(tmp_path.rglob("*.inprogress"))
+
+
+@pytest.mark.parametrize(
+    ("point", "admitted"),
+    [
+        (("first", 1), False),
+        (("first", 2), True),
+        (("first", 3), True),
+        (("second", 9), False),
+        (None, False),
+    ],
+)
+def test_a_driver_that_would_start_behind_what_is_published_is_refused(tmp_path, point, admitted) -> None:
+    alive = new_sink(tmp_path)
+    alive.restore(None, b"")
+    for number in (1, 2):
+        alive.take([], staged(alive, tmp_path, str(number)), 0)
+        alive.prepare(number)
+        alive.commit(number)
+    restored = None if point is None else snapshot(*point)
+
+    if admitted:
+        new_sink(tmp_path, "third", restored)
+        return
+    with pytest.raises(FencedError, match="published up to checkpoint 2 of job first"):
+        new_sink(tmp_path, "third", restored)
+    alive.verify_claim()
+
+
+def test_a_job_that_was_restored_may_be_started_again_from_where_it_started(tmp_path: Path) -> None:
+    new_sink(tmp_path, "first").restore(None, b"")
+    new_sink(tmp_path, "second", snapshot("first", 4)).restore(4, b"")
+
+    new_sink(tmp_path, "third", snapshot("first", 4)).restore(4, b"")
+    fourth = snapshot("third", 5)
+    new_sink(tmp_path, "fourth", fourth).restore(5, b"")
+    with pytest.raises(FencedError, match="published up to checkpoint 5 of job third"):
+        new_sink(tmp_path, "fifth", snapshot("first", 4))
+
+
+@pytest.mark.parametrize("restorable", [True, False])
+def test_what_was_published_stays_noted_while_there_are_snapshots_to_start_from(tmp_path, restorable) -> None:
+    sink = new_sink(tmp_path)
+    sink.take([], staged(sink, tmp_path, "a"), 0)
+    sink.prepare(2)
+    sink.commit(2)
+    staged(sink, tmp_path, "never covered")
+    sink.close(restorable=restorable)
+
+    assert not list(tmp_path.rglob("*.inprogress"))
+    if restorable:
+        with pytest.raises(FencedError):
+            new_sink(tmp_path, "second", snapshot("first", 1))
+    else:
+        assert not list(tmp_path.glob(".tidemark*"))
+
+
+def test_jobs_of_other_lineages_share_a_directory_undisturbed(tmp_path: Path) -> None:
+    sink = new_sink(tmp_path)
+    sink.take([], staged(sink, tmp_path, "a"), 0)
+    sink.prepare(1)
+    other = FilesSink(sink.vertex, str(tmp_path), "other")
+    other.claim("other", None)
+    other.restore(None, b"")
+
+    sink.commit(1)
+    other.verify_claim()
+    assert visible(tmp_path) == ["a"]
+
+
+def test_what_0_1_0_staged_is_published_and_its_leftovers_are_swept(tmp_path: Path) -> None:
+    job = "0123456789abcdef"
+    name = f"p-0-{job[:12]}-3-0-7-aaaaaaaa.txt"
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / f".{name}.inprogress").write_text("a")
+    (tmp_path / "b" / f".p-1-{job[:12]}-3-0-9-bbbbbbbb.txt.inprogress").write_text("later")
+    strangers = [
+        tmp_path / ".p-1-999999999999-3-0-9-c.txt.inprogress",
+        tmp_path / f".p-1-{job[:12]}-4-0-9-c.inprogress",
+    ]
+    for stranger in strangers:
+        stranger.touch()
+    file = StagedFile(f"{tmp_path}/b/.{name}.inprogress", f"{tmp_path}/b/{name}", 1, 1, "")
+
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    sink = FilesSink(vertex, str(tmp_path), "second")
+    old = CheckpointMetadata(5, 0, job)
+    sink.claim(old.lineage_id, old)
+    sink.restore(5, encode_commits([file]))
+
+    assert visible(tmp_path) == ["a"]
+    assert sorted(tmp_path.rglob("*.inprogress")) == sorted(strangers)
+
+
+def hostile(base: Path, victim: Path) -> dict[str, tuple[str, str]]:
+    """Pairs of paths no sink has written, by what is wrong with them."""
+    (base / ".x.inprogress").write_text("evil")
+    (base / "published").write_text("good")
+    (base / "link").symlink_to(victim)
+    (victim / ".y.inprogress").write_text("secret")
+    return {
+        "final outside": (f"{base}/.x.inprogress", f"{victim}/x"),
+        "staged outside": (f"{victim}/.y.inprogress", f"{base}/y"),
+        "both outside": (f"{victim}/.y.inprogress", f"{victim}/y"),
+        "dots in final": (f"{base}/../{victim.name}/.x.inprogress", f"{base}/../{victim.name}/x"),
+        "dots elsewhere": (f"{victim}/../.x.inprogress", f"{victim}/../x"),
+        "other name": (f"{base}/.x.inprogress", f"{base}/published"),
+        "no staged file": (f"{base}/published", f"{base}/x"),
+        "another claim": (f"{base}/.tidemark-0/.area-00000001-0000000000000000/.x.inprogress", f"{base}/x"),
+        "into a claim": (f"{base}/.tidemark-0/.x.inprogress", f"{base}/.tidemark-0/x"),
+        "nul": (f"{base}/.x\0.inprogress", f"{base}/x\0"),
+        "empty name": (f"{base}//.x.inprogress", f"{base}//x"),
+    }
+
+
+@pytest.mark.parametrize("kind", [
+    "final outside", "staged outside", "both outside", "dots in final", "dots elsewhere", "other name",
+    "no staged file", "another claim", "into a claim", "nul", "empty name",
+])  # fmt: skip
+def test_a_snapshot_cannot_make_the_sink_touch_other_files(tmp_path: Path, kind: str) -> None:
+    base, victim = tmp_path / "out", tmp_path / "victim"
+    base.mkdir()
+    victim.mkdir()
+    evil, final = hostile(base, victim)[kind]
+    (base / ".good.inprogress").write_text("good")
+    good = StagedFile(f"{base}/.good.inprogress", f"{base}/good", 1, 4, "")
+    prepared = encode_commits([good, StagedFile(evil, final, 1, 4, "")])
+    sink = new_sink(base, "second", snapshot("first", 1))
+
+    with pytest.raises(MetadataError) as caught:
+        sink.restore(1, prepared)
+
+    assert caught.value.path is not None
+    assert repr(evil)[1:-1] in str(caught.value)
+    assert (base / ".good.inprogress").exists(), "nothing is touched before everything is checked"
+    assert os.listdir(victim) == [".y.inprogress"]
+    assert (base / "published").read_text() == "good"
+    if kind != "both outside":
+        with pytest.raises(MetadataError):
+            sink.withdraw(prepared)
+        assert (base / "published").exists()
+
+
+def test_a_link_in_the_way_of_a_published_file_is_not_followed(tmp_path: Path) -> None:
+    base, victim = tmp_path / "out", tmp_path / "victim"
+    victim.mkdir()
+    sink = new_sink(base)
+    (base / "bucket").symlink_to(victim)
+    sink.take([], staged(sink, base, "a", bucket="bucket"), 0)
+    sink.prepare(1)
+
+    with pytest.raises(StorageError, match="a symbolic link or a file is in the way"):
+        sink.commit(1)
+    assert os.listdir(victim) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xc1",
+        msgspec.msgpack.encode({"a": 1}),
+        msgspec.msgpack.encode([["a", "b", -1, 1, ""]]),
+        msgspec.msgpack.encode([["a" * 10_000, "b", 1, 1, ""]]),
+        msgspec.msgpack.encode([["a", "b", 1]]),
+    ],
+)
+def test_a_list_that_is_none_is_refused_and_names_the_sink(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(MetadataError, match="entry for sink 'out' is no list of staged files"):
+        new_sink(tmp_path).restore(1, data)
+
+
+def test_a_sink_with_a_new_directory_leaves_what_the_old_one_published(tmp_path: Path) -> None:
+    old = new_sink(tmp_path / "old")
+    old.take([], staged(old, tmp_path / "old", "a"), 0)
+    prepared = old.prepare(1)
+    with pytest.raises(MetadataError, match="is not published yet and lies outside"):
+        new_sink(tmp_path / "new", "second", snapshot("first", 1)).restore(1, prepared)
+    old.commit(1)
+
+    sink = new_sink(tmp_path / "new", "third", snapshot("first", 1))
+    sink.restore(1, prepared)
+
+    assert visible(tmp_path / "old") == ["a"]
+    assert not sink.withdraw(prepared)
+    old.verify_claim()
+
+
+@pytest.mark.parametrize(
+    "bucket", ["../x", "a/../../x", "/etc", "a//b", "a/", ".", "a\0b", ".tidemark-0", None]
+)
+def test_a_bucket_that_leaves_the_base_path_is_refused(tmp_path: Path, bucket: Any) -> None:
+    sink = new_sink(tmp_path / "out")
+
+    with pytest.raises(ConfigError, match="no directory below the sink's base path"):
+        staged(sink, tmp_path / "out", "a", bucket=bucket)
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_prefix_with_a_separator_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be part of a file's name"):
+        FileTaskSink(str(tmp_path), str(tmp_path), str.encode, lambda _v, _n: "", "../p", "", 1, "u", 3)
+
+
+def test_a_staged_file_of_another_size_is_not_published(tmp_path: Path) -> None:
+    sink = new_sink(tmp_path)
+    sink.take([], staged(sink, tmp_path, "abc"), 0)
+    sink.prepare(1)
+    next(tmp_path.rglob("*.inprogress")).write_text("abcde")
+
+    with pytest.raises(StorageError, match="has 5 bytes instead of 3"):
+        sink.commit(1)
+    assert visible(tmp_path) == []
+
+
+def test_published_files_are_withdrawn_unless_the_older_checkpoint_lists_them_too(tmp_path: Path) -> None:
+    sink = new_sink(tmp_path)
+    sink.take([], staged(sink, tmp_path, "a"), 0)
+    kept = sink.prepare(1)
+    sink.take([], staged(sink, tmp_path, "b"), 1)
+    prepared = sink.prepare(2)
+    sink.commit(2)
+    assert visible(tmp_path) == ["a", "b"]
+
+    assert sink.withdraw(prepared, kept)
+    assert sink.withdraw(prepared, kept)
+
+    assert visible(tmp_path) == ["a"]
+    assert sink.publishes
+
+
+def test_only_the_owner_withdraws(tmp_path: Path) -> None:
+    frozen = new_sink(tmp_path)
+    frozen.take([], staged(frozen, tmp_path, "a"), 0)
+    prepared = frozen.prepare(1)
+    frozen.commit(1)
+    new_sink(tmp_path, "second", snapshot("first", 1))
+
+    with pytest.raises(FencedError):
+        frozen.withdraw(prepared)
+    assert visible(tmp_path) == ["a"]
