@@ -90,6 +90,8 @@ class JobSnapshots:
         self._savepoints: dict[str, CompletableFuture[str]] = {}
         self._requests = itertools.count()
         self._barriers: dict[int, _Barrier] = {}
+        self._postponed: list[WriteMetadata] = []
+        """Snapshots that every slot acknowledged while something else was under way."""
         self._discarded = False
         """Whether the job's checkpoints have been deleted for good."""
         checkpointing = job.settings.checkpointing
@@ -115,10 +117,27 @@ class JobSnapshots:
         """
         now = self._job.clock.now
         commands: list[Command] = self.coordinator.handle(event, now())
+        pending = self.coordinator.pending()
+        commands = [*[late for late in self._postponed if late.checkpoint_id in pending], *commands]
+        self._postponed.clear()
         while commands:
             answer = self._carry_out(commands.pop(0))
             if answer is not None:
                 commands += self.coordinator.handle(answer, now())
+
+    def observe(self, event: Event) -> None:
+        """Tell the coordinator amid an epoch or another command: giving a snapshot up cannot wait.
+
+        What completes one can: it runs user code and publishes output, and is left to the next `handle`.
+
+        Raises:
+            CheckpointError: More checkpoints have failed than the job tolerates.
+        """
+        for command in self.coordinator.handle(event, self._job.clock.now()):
+            if isinstance(command, WriteMetadata):
+                self._postponed.append(command)
+            else:
+                self._carry_out(command)
 
     def request_savepoint(self, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint at the next barrier; the future gets its directory.
@@ -258,7 +277,7 @@ class JobSnapshots:
         try:
             self._job.reached("after-metadata")
             for sink in self._job.sinks.values():
-                sink.commit(command.checkpoint_id)
+                self._job.engine.worker.call(sink.commit, command.checkpoint_id)
                 self._job.reached("commit")
             self._job.engine.notify_complete(command.checkpoint_id)
             self._job.reached("notify")

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import pickle
+import time
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 
 import cloudpickle
 
-from tidemark.errors import ExecutionError
+from tidemark.errors import ExecutionError, SlotLostError, StaleChannelError
 
-__all__ = ["FailureInfo", "OperatorFailed"]
+__all__ = ["FailureInfo", "FailureKind", "OperatorFailed", "first_failure"]
+
+
+class FailureKind(IntEnum):
+    """What failed; the smaller, the nearer to the cause."""
+
+    OPERATOR = 0
+    """User code, or what runs it."""
+    SLOT_LOST = 1
+    """A process is gone."""
+    REFUSED = 2
+    """A slot refused records that do not belong to its attempt, epoch or sequence: a consequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +40,9 @@ class FailureInfo:
     slot: int | None = None
     cause: bytes = b""
     """The pickled exception, empty if it cannot be pickled."""
+    kind: FailureKind = FailureKind.OPERATOR
+    at: float = 0.0
+    """When it was caught, in seconds since the epoch."""
 
     @classmethod
     def of(
@@ -39,7 +56,8 @@ class FailureInfo:
             pickle.loads(cause)
         except Exception:
             cause = b""
-        return cls(f"{type(exc).__name__}: {exc}", _user_trace(exc), operator, uid, slot, cause)
+        summary = f"{type(exc).__name__}: {exc}"
+        return cls(summary, _user_trace(exc), operator, uid, slot, cause, _kind_of(exc), time.time())
 
     def exception(self) -> BaseException:
         """The original exception, or a stand-in that quotes it."""
@@ -71,12 +89,23 @@ class FailureInfo:
         return error
 
 
+def first_failure(failures: Iterable[FailureInfo]) -> FailureInfo:
+    """The one that made the others happen: what is nearest to the cause, and of those the earliest."""
+    return min(failures, key=lambda info: (info.kind, info.at))
+
+
 class OperatorFailed(Exception):
     """Raised between our own layers when an operator failed; carries the `FailureInfo`."""
 
     def __init__(self, info: FailureInfo) -> None:
         super().__init__(info.summary)
         self.info = info
+
+
+def _kind_of(exc: BaseException) -> FailureKind:
+    if isinstance(exc, StaleChannelError):
+        return FailureKind.REFUSED
+    return FailureKind.SLOT_LOST if isinstance(exc, SlotLostError) else FailureKind.OPERATOR
 
 
 def _user_trace(exc: BaseException) -> str:
