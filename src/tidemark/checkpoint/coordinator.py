@@ -6,7 +6,7 @@ thread and reads no clock. Whoever drives it carries the commands out, in order,
     BarrierReached ─► TriggerBarrier(k) ─► slots cut and write ─► SlotAcknowledged(k, slot) from each
         ─► WriteMetadata(k) ─► MetadataWritten(k)                                     = commit point
         ─► NotifyComplete(k), Discard(what k pushes out)
-    SlotDeclined, StorageFailed, or too old at a Tick
+    SlotDeclined, StorageFailed, or too old at a Tick or at an acknowledgement
         ─► NotifyAborted(k), Discard(k), and FailJob if one failure too many
     StorageFailed because files vanished: the same, but the first in a row is not counted and k+1 is due at once
 """
@@ -187,7 +187,7 @@ class CheckpointCoordinator:
             case BarrierReached():
                 return [*self._expire(now), *self._trigger(now)]
             case SlotAcknowledged():
-                return self._acknowledge(event)
+                return self._acknowledge(event, now)
             case SlotDeclined():
                 return self._abort_if_pending(event.checkpoint_id, event.reason, event.message, now)
             case MetadataWritten():
@@ -258,13 +258,15 @@ class CheckpointCoordinator:
 
     # Completing
 
-    def _acknowledge(self, event: SlotAcknowledged) -> list[Command]:
+    def _acknowledge(self, event: SlotAcknowledged, now: int) -> list[Command]:
         pending = self._pending.get(event.checkpoint_id)
         if pending is None:
             files = [name for state in event.states.values() for name in state.shared_files()]
             return self._clean_up_after_abort(event.checkpoint_id, files)
         last = pending.acknowledge(event)
         self.statistics.progressed(pending)
+        if self._is_expired(pending, now):
+            return self._expire_one(pending, now)
         if not last:
             return []
         pending.finalizing = True
@@ -311,12 +313,18 @@ class CheckpointCoordinator:
     def _expire(self, now: int) -> list[Command]:
         commands: list[Command] = []
         for pending in list(self._pending.values()):
-            # Once the metadata is being written the snapshot may already exist; its outcome is awaited.
-            if not pending.finalizing and now - pending.started_at >= self.settings.timeout:
-                waiting = ", ".join(str(slot) for slot in sorted(pending.missing))
-                message = f"Not complete after {self.settings.timeout} ms; missing slots: {waiting}."
-                commands += self._abort(pending, FailureReason.EXPIRED, message, now)
+            if self._is_expired(pending, now):
+                commands += self._expire_one(pending, now)
         return commands
+
+    def _is_expired(self, pending: PendingSnapshot, now: int) -> bool:
+        # Once the metadata is being written the snapshot may already exist; its outcome is awaited.
+        return not pending.finalizing and now - pending.started_at >= self.settings.timeout
+
+    def _expire_one(self, pending: PendingSnapshot, now: int) -> list[Command]:
+        waiting = ", ".join(str(slot) for slot in sorted(pending.missing)) or "none, the last one came late"
+        message = f"Not complete after {self.settings.timeout} ms; missing slots: {waiting}."
+        return self._abort(pending, FailureReason.EXPIRED, message, now)
 
     def _storage_failed(self, event: StorageFailed, now: int) -> list[Command]:
         """Files that vanished are forgiven once: a restart would need them, a new checkpoint replaces them."""

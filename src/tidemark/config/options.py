@@ -348,6 +348,42 @@ class Options:
         .default_value("spark")
         .with_description("spark, or local to run the whole job in this process without a JVM.")
     )
+    TASK_CANCELLATION_TIMEOUT = (
+        _key("task.cancellation.timeout")
+        .duration_type()
+        .default_value("180 s")
+        .within(0)
+        .with_description(
+            "User code that does not return this long after its job was cancelled or its attempt failed is "
+            "given up: its slot is killed; in the local executor its thread is left behind. 0 waits for ever."
+        )
+    )
+    TASK_CANCELLATION_INTERVAL = (
+        _key("task.cancellation.interval")
+        .duration_type()
+        .default_value("30 s")
+        .within(0)
+        .with_description("How often the log shows where such user code hangs until then; 0 means never.")
+    )
+    HEARTBEAT_INTERVAL = (
+        _key("heartbeat.interval")
+        .duration_type()
+        .default_value("5 s")
+        .within(10)
+        .with_description(
+            "How often the driver asks every slot whether it is alive (Flink's default is 10 s)."
+        )
+    )
+    HEARTBEAT_TIMEOUT = (
+        _key("heartbeat.timeout")
+        .duration_type()
+        .default_value("30 s")
+        .within(50)
+        .with_description(
+            "A slot that does not answer for this long is killed and replaced; one that hears nothing from its "
+            "driver for this long ends itself. Longer than the interval (Flink's default is 50 s)."
+        )
+    )
     PARALLELISM = (
         _key("parallelism.default")
         .int_type()

@@ -268,14 +268,18 @@ class SourceOperator(FunctionOperator):
         except Exception:
             _log.warning("cancel() of source '%s' failed", self._environment.info.name, exc_info=True)
 
+    def disconnect(self) -> None:
+        """Take nothing from `run` any more, without waiting for it; its next emission unwinds it."""
+        self._closed = True
+        with self._room:
+            self._room.notify_all()
+
     def close(self) -> None:
         """Stop `run`, wait for it a little, then close the user's function."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._closed = True
+            self.disconnect()
             self.cancel()
-            with self._room:
-                self._room.notify_all()
             thread.join(_JOIN_S)
             if thread.is_alive():
                 _log.warning(

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.reports import EpochDirective, TaskReport
+from tidemark.runtime.worker import Worker
 from tidemark.slot.deploy import Deployment
+from tidemark.slot.events import SlotEvent
 from tidemark.slot.requests import CutRequest
-from tidemark.slot.snapshots import SlotEvent
 
 __all__ = ["Engine", "EpochResult", "EpochWork", "TaskInput"]
 
@@ -48,10 +49,26 @@ class EpochResult:
 
 
 class Engine(Protocol):
-    """Runs epochs and talks to slots. Every call comes from the job's own thread."""
+    """Runs epochs and talks to slots. Calls come from the job's own thread where nothing else is said.
+
+    Whatever runs user code is waited for patiently: the job's thread calls `worker.while_waiting` meanwhile, and
+    what that raises ends the wait. What was waited for may then still run; `settle` brings it to its end.
+
+    Attributes:
+        worker: Runs what may block on user code in this process, also for sinks.
+    """
+
+    worker: Worker
 
     def start(self, plan: JobPlan, attempt: int) -> None:
-        """Have every slot alive and empty: launch those that are missing, reset the others."""
+        """Settle the attempt before, then have every slot alive and empty: launch those that are missing."""
+
+    def settle(self) -> None:
+        """Wait until nothing of the attempt runs any more and its operators are closed.
+
+        What does not return within `task.cancellation.timeout` is ended: a slot by its pid, a thread of this
+        process by leaving it behind, fenced off from sinks and checkpoints.
+        """
 
     def deploy(self, deployments: list[Deployment]) -> None:
         """Deploy to every slot; raises what the first failing slot raised."""
@@ -70,7 +87,7 @@ class Engine(Protocol):
         """Tell every slot; raises what a user's listener raised."""
 
     def notify_aborted(self, checkpoint_id: int) -> None:
-        """Tell every slot; never raises."""
+        """Tell every slot, without waiting for it; never raises."""
 
     def finish(self) -> None:
         """Close the operators of every slot at the regular end; raises what a user's `close` raised."""
@@ -78,11 +95,11 @@ class Engine(Protocol):
     def source_status(self) -> dict[int, dict[int, dict[str, Any]]]:
         """Source vertex -> slot -> status of its source function."""
 
-    def cancel_sources(self) -> None:
-        """Ask every source function to return."""
+    def stats(self, timeout: float) -> list[dict[str, Any]]:
+        """Statistics of every slot, from any thread: `entries`, `metrics`, `age_ms`.
 
-    def stats(self) -> list[dict[str, Any]]:
-        """Statistics of every slot."""
+        A slot that user code keeps from answering within `timeout` seconds is there with what it said last.
+        """
 
     def slot_pids(self) -> dict[int, int]:
         """Process id of every slot; from any thread."""
@@ -94,4 +111,4 @@ class Engine(Protocol):
         """Cancel the running epoch, from another thread."""
 
     def stop(self) -> None:
-        """End every slot. Idempotent; never raises."""
+        """End every slot, with the patience of `settle`. Idempotent; never raises."""

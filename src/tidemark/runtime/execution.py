@@ -21,6 +21,7 @@ from tidemark.checkpoint.completed import CompletedSnapshot, is_kept
 from tidemark.checkpoint.coordinator import CheckpointCoordinator
 from tidemark.checkpoint.messages import (
     BarrierReached,
+    Event,
     JobEnd,
     JobEnded,
     JobRestarting,
@@ -31,7 +32,7 @@ from tidemark.checkpoint.messages import (
 )
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.clock import Clock
-from tidemark.errors import FailureReason, FencedError, RestoreError, SlotLostError, StorageError
+from tidemark.errors import FencedError, RestoreError, SlotLostError, StorageError
 from tidemark.futures import CompletableFuture
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
 from tidemark.runtime.plan import build_plan
@@ -45,9 +46,11 @@ from tidemark.runtime.sources.driver import Source
 from tidemark.runtime.storage import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
 from tidemark.slot.deploy import BackendChoice, Deployment
+from tidemark.slot.events import SlotLost
+from tidemark.slot.failure import first_failure
 from tidemark.slot.vertex import dump_functions
 
-__all__ = ["CRASH_POINTS", "JobExecution", "JobParts"]
+__all__ = ["CRASH_POINTS", "STATISTICS_S", "JobExecution", "JobParts"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +67,9 @@ CRASH_POINTS = (
 """Where a crash leaves something behind (ARCHITECTURE.md, crash points): an epoch processed but not taken; slots
 cut but nothing written; files without metadata; metadata without commit; sinks committed in part; slots notified
 but sources not; a checkpoint half deleted; slots restored but sources not rewound."""
+
+STATISTICS_S = 0.5
+"""How long somebody who asks for statistics waits for slots that are busy with user code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,8 @@ class JobExecution:
         self.attempt = -1
         self._unread = False
         """Whether the last attempt to read the job's snapshots failed."""
+        self._running = False
+        """Whether an attempt has started completely and has not been abandoned."""
         self.on_input: Callable[[], None] = lambda: None
         """Called, from any thread, when a source has something to read."""
         self.reached: Callable[[str], None] = lambda _point: None
@@ -168,13 +176,15 @@ class JobExecution:
         for vertex_id, sink in self.sinks.items():
             uid = self.plan.vertices[vertex_id].uid
             prepared = metadata.sink_commits.get(uid, b"") if metadata is not None else b""
-            sink.restore(None if snapshot is None else snapshot.checkpoint_id, prepared)
+            restored = None if snapshot is None else snapshot.checkpoint_id
+            self.engine.worker.call(sink.restore, restored, prepared)
         self.snapshots.new_attempt()
         self.snapshots.handle(Started(frozenset(range(self.plan.slots))))
         self.progress.first_checkpoint = self.coordinator.next_checkpoint_id
         self.progress.restored_from = None if snapshot is None else snapshot.checkpoint_id
         if snapshot is not None:
             self.coordinator.restored(snapshot.checkpoint_id)
+        self._running = True
 
     def _claim_sinks(self, metadata: CheckpointMetadata | None) -> None:
         if metadata is not None:
@@ -186,6 +196,7 @@ class JobExecution:
 
     def abandon_attempt(self) -> None:
         """The attempt failed: nothing pending can complete any more, sources stop."""
+        self._running = False
         self.snapshots.handle(JobRestarting())
         for source in self.sources.values():
             source.stop()
@@ -240,9 +251,7 @@ class JobExecution:
     def _take(self, work: EpochWork, result: EpochResult) -> None:
         failed = [report.failure for report in result.reports if report.failure is not None]
         if failed:
-            # A slot that refuses further frames is a consequence; the first real failure is the cause.
-            failed.sort(key=lambda info: info.summary.startswith("StaleChannel"))
-            raise failed[0].error(self.epoch, self.job_id)
+            raise first_failure(failed).error(self.epoch, self.job_id)
         positions: dict[int, dict[int, Any]] = {}
         for report in result.reports:
             self.progress.records += report.records_in
@@ -262,13 +271,14 @@ class JobExecution:
     def _deliver(self, result: EpochResult) -> None:
         from tidemark.runtime.sinks.task import row_tag
 
+        call = self.engine.worker.call
         for vertex_id, sink in self.sinks.items():
             staged = [file for report in result.reports for file in report.staged.get(vertex_id, ())]
             frame = result.frames.get(vertex_id)
             rows = result.rows.get(row_tag(vertex_id), [])
-            sink.take(rows, [frame] if frame is not None else staged, self.epoch)
+            call(sink.take, rows, [frame] if frame is not None else staged, self.epoch)
             if not self.settings.checkpointing.enabled:
-                sink.finish()
+                call(sink.finish)
 
     def barrier(self) -> None:
         """No record is in flight now: let a due checkpoint or savepoint start."""
@@ -280,22 +290,26 @@ class JobExecution:
         Raises:
             SlotLostError: A slot died.
         """
+        self._take_events(self.snapshots.handle)
+
+    def observe(self) -> None:
+        """What `tick` does, amid an epoch, a barrier or a notification: snapshots may fail here, none completes.
+
+        Raises:
+            SlotLostError: A slot died.
+            CheckpointError: More checkpoints have failed than the job tolerates.
+        """
+        if self._running:
+            self._take_events(self.snapshots.observe)
+
+    def _take_events(self, handle: Callable[[Event], None]) -> None:
         for event in self.engine.events():
-            match event.kind:
-                case "written":
-                    checkpoint_id, states, async_ms = event.payload
-                    sync_ms = sum(state.sync_ms for state in states.values())
-                    self.snapshots.handle(
-                        SlotAcknowledged(checkpoint_id, event.slot, states, sync_ms, async_ms)
-                    )
-                case "declined":
-                    checkpoint_id, reason, message = event.payload
-                    self.snapshots.handle(
-                        SlotDeclined(checkpoint_id, event.slot, FailureReason[reason], message)
-                    )
-                case "lost":
-                    raise SlotLostError(f"Slot {event.slot} is gone: {event.payload}", slot=event.slot)
-        self.snapshots.handle(Tick())
+            match event:
+                case SlotAcknowledged() | SlotDeclined():
+                    handle(event)
+                case SlotLost():
+                    raise SlotLostError(f"Slot {event.slot} is gone: {event.why}", slot=event.slot)
+        handle(Tick())
 
     def next_timer(self) -> int | None:
         """When the earliest processing-time timer of any slot is due."""
@@ -326,14 +340,16 @@ class JobExecution:
 
     def end(self, how: JobEnd) -> None:
         """The job is over: last commits, retention, release. The engine is stopped by its owner."""
+        self._running = False
         newest = self.coordinator.completed.latest()
         self.fenced = self._has_lost_a_sink()
+        call = self.engine.worker.call
         for sink in self.sinks.values():
             if how is JobEnd.FINISHED:
-                sink.finish()
+                call(sink.finish)
             elif newest is not None and not self.fenced:
                 # The attempt may have failed between the commit point and the commit.
-                sink.commit(newest.checkpoint_id)
+                call(sink.commit, newest.checkpoint_id)
         for source in self.sources.values():
             source.stop()
         for sink in self.sinks.values():
@@ -369,9 +385,9 @@ class JobExecution:
         add_numbers(merged, self.progress.metrics)
         return merged
 
-    def refresh_statistics(self) -> list[dict[str, Any]]:
-        """Ask every slot for its statistics and remember its metrics."""
-        stats = self.engine.stats()
+    def refresh_statistics(self, timeout: float = STATISTICS_S) -> list[dict[str, Any]]:
+        """Ask every slot for its statistics and remember its metrics; from any thread."""
+        stats = self.engine.stats(timeout)
         merged: dict[str, Any] = {}
         for slot in stats:
             add_numbers(merged, slot["metrics"])

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import tempfile
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
+from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.engine import EpochResult, EpochWork
-from tidemark.runtime.pipeline import Pipeline
+from tidemark.runtime.pipeline import Pipeline, TaskSink
 from tidemark.runtime.plan import JobPlan
+from tidemark.runtime.records import Records
+from tidemark.runtime.reports import TaskReport
 from tidemark.runtime.sinks.factory import make_task_sink
+from tidemark.runtime.slot_statistics import SlotStatistics
+from tidemark.runtime.snapshot_threads import SnapshotPool, SnapshotThreads
 from tidemark.runtime.task import run_split
+from tidemark.runtime.worker import Abandoned, Worker
 from tidemark.slot.deploy import Deployment
+from tidemark.slot.events import SlotEvent, SlotReady
 from tidemark.slot.failure import FailureInfo
 from tidemark.slot.host import SlotHost
 from tidemark.slot.requests import CutRequest
-from tidemark.slot.snapshots import SlotEvent, write_snapshot
+from tidemark.slot.snapshots import write_snapshot
+from tidemark.slot.vertex import Vertex
 
 __all__ = ["LocalEngine"]
+
+_log = logging.getLogger(__name__)
 
 
 class _DirectLink:
@@ -45,35 +58,60 @@ class _DirectLink:
         return answer
 
 
-class SnapshotPool(Protocol):
-    """Where snapshots are written beside the stream."""
+class _FencedSink:
+    """A task's sink that takes nothing from a thread that was left behind."""
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
-        """Call `fn(*args)` now or later."""
+    def __init__(self, sink: TaskSink, left: threading.Event) -> None:
+        self._sink = sink
+        self._left = left
+        self.rows = sink.rows
 
-    def shutdown(self, wait: bool = True) -> None:
-        """Finish what was submitted."""
+    def write(self, records: Records) -> None:
+        """Take some records."""
+        self._check()
+        self._sink.write(records)
+
+    def close(self, report: TaskReport) -> None:
+        """Finish."""
+        self._check()
+        self._sink.close(report)
+
+    def _check(self) -> None:
+        if self._left.is_set():
+            raise Abandoned
 
 
 class LocalEngine:
-    """Engine of the local executor."""
+    """Engine of the local executor: slots are objects, and all user code runs in the worker's thread."""
 
-    def __init__(self, clock: Clock, storage: Storage, pool: SnapshotPool | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        storage: Storage,
+        pool: SnapshotPool | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> None:
         """Create an engine without slots.
 
         Args:
             clock: Time of all operators.
             storage: Where slots write snapshots.
             pool: What writes them; two threads otherwise.
+            cancellation: Patience with user code that does not return.
         """
         self._clock = clock
         self._storage = storage
-        self._scratch = tempfile.TemporaryDirectory(prefix="tidemark-local-")
+        self._cancellation = cancellation or Cancellation()
+        self._scratch = tempfile.TemporaryDirectory(prefix="tidemark-local-", ignore_cleanup_errors=True)
         self._hosts: list[SlotHost] = []
+        self._statistics = SlotStatistics()
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()
-        self._pool: SnapshotPool = pool or ThreadPoolExecutor(2, thread_name_prefix="snapshot")
+        self._pool: SnapshotPool = pool or SnapshotThreads()
         self._plan: JobPlan | None = None
         self._interrupted = threading.Event()
+        self._left = threading.Event()
+        """Set when the thread of this attempt has been left behind; every attempt has its own."""
+        self.worker = Worker("local-slots")
         self.on_event: Callable[[], None] = lambda: None
 
     @property
@@ -83,9 +121,11 @@ class LocalEngine:
 
     def start(self, plan: JobPlan, attempt: int) -> None:
         """Have as many empty hosts as the plan has slots."""
+        self.settle()
         self._plan = plan
-        for host in self._hosts:
-            host.reset()
+        self._statistics.clear()
+        self._interrupted.clear()
+        self._left = threading.Event()
         root = Path(self._scratch.name)
         self._hosts = [
             SlotHost(self._clock, self._storage, root / f"slot-{attempt}-{index}")
@@ -96,19 +136,50 @@ class LocalEngine:
 
     def _ready(self, slot: int) -> Any:
         def ready() -> None:
-            self._events.put(SlotEvent(slot, "ready"))
+            self._events.put(SlotReady(slot))
             self.on_event()
 
         return ready
 
+    def settle(self) -> None:
+        """Close the operators of the attempt, or leave the thread behind that does not return from them."""
+        self._interrupted.set()
+        self._await_end(self.worker.post(_each, [host.reset for host in self._hosts]))
+
+    def _await_end(self, closing: Future[Any]) -> None:
+        def complain(seconds: float) -> None:
+            _log.warning("User code has not returned for %.0f s. %s", seconds, self.worker.stack())
+
+        if self._cancellation.settled([closing], self.worker.while_waiting, complain):
+            return
+        _log.warning(
+            "User code did not return within %.0f s (task.cancellation.timeout); its thread is left behind. %s",
+            self._cancellation.timeout_s,
+            self.worker.stack(),
+        )
+        self._left.set()
+        for host in self._hosts:
+            host.abandon()
+        self._pool.abandon()
+        self.worker.abandon()
+        self._hosts = []
+
     def deploy(self, deployments: list[Deployment]) -> None:
         """Deploy to every host."""
-        for host, deployment in zip(self._hosts, deployments, strict=True):
-            host.deploy(deployment)
+        pairs = zip(self._hosts, deployments, strict=True)
+        self.worker.call(_each, [partial(host.deploy, deployment) for host, deployment in pairs])
 
     def run_epoch(self, work: EpochWork) -> EpochResult:
         """Run one pipeline per split, one after the other; the last one closes the epoch."""
+        return self.worker.call(self._run_epoch, work, list(self._hosts), self._left)
+
+    def _run_epoch(self, work: EpochWork, hosts: list[SlotHost], left: threading.Event) -> EpochResult:
         assert self._plan is not None
+        make = make_task_sink(self._plan, work.directive)
+
+        def fenced(vertex: Vertex, partition: int) -> TaskSink:
+            return _FencedSink(make(vertex, partition), left)
+
         result = EpochResult()
         tasks: list[Any] = list(work.inputs) or [None]
         for at, task in enumerate(tasks):
@@ -117,9 +188,9 @@ class LocalEngine:
                 work.directive,
                 -1 if task is None else task.source,
                 0 if task is None else task.partition,
-                lambda slot: _DirectLink(self._hosts[slot]),
+                lambda slot: _DirectLink(hosts[slot]),
                 lambda _slot, _link: None,
-                make_task_sink(self._plan, work.directive),
+                fenced,
                 self._clock,
             )
             try:
@@ -138,6 +209,9 @@ class LocalEngine:
 
     def cut(self, request: CutRequest) -> list[tuple[int, BaseException | int]]:
         """Cut every host, then write in the background (or at once)."""
+        return self.worker.call(self._cut, request)
+
+    def _cut(self, request: CutRequest) -> list[tuple[int, BaseException | int]]:
         outcomes: list[tuple[int, BaseException | int]] = []
         for slot, host in enumerate(self._hosts):
             try:
@@ -159,18 +233,23 @@ class LocalEngine:
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """Tell every host."""
-        for host in self._hosts:
-            host.notify_complete(checkpoint_id)
+        self.worker.call(_each, [partial(host.notify_complete, checkpoint_id) for host in self._hosts])
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """Tell every host."""
-        for host in self._hosts:
-            host.notify_aborted(checkpoint_id)
+
+        def tell() -> None:
+            for host in self._hosts:
+                try:
+                    host.notify_aborted(checkpoint_id)
+                except Exception:
+                    _log.warning("notify_checkpoint_aborted(%s) failed", checkpoint_id, exc_info=True)
+
+        self.worker.post(tell)
 
     def finish(self) -> None:
         """Close the operators of every host."""
-        for host in self._hosts:
-            host.finish()
+        self.worker.call(_each, [host.finish for host in self._hosts])
 
     def source_status(self) -> dict[int, dict[int, dict[str, Any]]]:
         """Statuses of all source functions."""
@@ -180,14 +259,17 @@ class LocalEngine:
                 statuses.setdefault(vertex, {})[slot] = status
         return statuses
 
-    def cancel_sources(self) -> None:
-        """Ask every source function to return."""
-        for host in self._hosts:
-            host.cancel_sources()
-
-    def stats(self) -> list[dict[str, Any]]:
-        """Statistics of every host."""
-        return [host.stats() for host in self._hosts]
+    def stats(self, timeout: float) -> list[dict[str, Any]]:
+        """Statistics of every host; what it said last of one that is busy."""
+        deadline = time.monotonic() + timeout
+        answers: dict[int, Any] = {}
+        hosts = list(self._hosts)
+        for slot, host in enumerate(hosts):
+            try:
+                answers[slot] = host.stats(max(0.0, deadline - time.monotonic()))
+            except TimeoutError as exc:
+                answers[slot] = exc
+        return self._statistics.update(answers, list(range(len(hosts))))
 
     def slot_pids(self) -> dict[int, int]:
         """Every slot lives in this process."""
@@ -206,8 +288,12 @@ class LocalEngine:
 
     def stop(self) -> None:
         """Close every host and remove the scratch directory."""
-        for host in self._hosts:
-            host.close()
-        self._pool.shutdown(wait=True)
+        self._await_end(self.worker.post(_each, [*[host.close for host in self._hosts], self._pool.shutdown]))
+        self.worker.close()
         self._hosts = []
         self._scratch.cleanup()
+
+
+def _each(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        call()

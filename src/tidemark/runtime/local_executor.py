@@ -12,6 +12,7 @@ from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
+from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution, JobParts
 from tidemark.runtime.local_engine import LocalEngine
@@ -34,7 +35,9 @@ class LocalExecutor:
         """Start the job in a thread."""
         refuse_spark(graph)
         storage = storage_plan(settings)
-        engine = LocalEngine(self._clock, storage.savepoints)
+        engine = LocalEngine(
+            self._clock, storage.savepoints, cancellation=Cancellation.of(settings.configuration)
+        )
         execution = JobExecution(
             graph,
             settings,

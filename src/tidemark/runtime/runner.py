@@ -1,7 +1,9 @@
 """The loop that keeps a job going: epochs while there is work, barriers, restarts, the user's requests.
 
 It runs in a thread of its own. Everything a client asks for goes through a queue and is answered there, so
-`JobExecution` and the engine are used by one thread only.
+`JobExecution` and the engine are used by one thread only (what other threads may call says so). That thread
+never runs user code: it waits for it (`runtime.worker`) and meanwhile serves `cancel`, lets checkpoints expire
+and notices lost slots.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from tidemark.checkpoint.restart import GiveUp, decide, is_curable
 from tidemark.errors import ExecutionError, IllegalStateError, UnsupportedOperationException
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID
-from tidemark.runtime.execution import JobExecution
+from tidemark.runtime.cancellation import Cancellation
+from tidemark.runtime.execution import STATISTICS_S, JobExecution
 
 __all__ = ["JobHandle", "JobRunner"]
 
@@ -28,6 +31,9 @@ _log = logging.getLogger(__name__)
 _IDLE_S = 0.02
 """Longest sleep of an idle loop; sources without notification are polled this often."""
 
+
+_LAST_STATISTICS_S = 60.0
+"""How long the last statistics of a job may take; no user code runs any more."""
 
 _FINAL_TRIES = 3
 """How often the checkpoint at the end of input is tried where failures are tolerated."""
@@ -56,6 +62,7 @@ class JobRunner:
         self.result: CompletableFuture[JobExecutionResult] = CompletableFuture()
         self.wake = threading.Event()
         execution.on_input = self.wake.set
+        execution.engine.worker.while_waiting = self._while_waiting
         self.failures: list[int] = []
         self.failure: BaseException | None = None
         """Why the last attempt ended, for displays."""
@@ -65,6 +72,9 @@ class JobRunner:
         self._ended = threading.Event()
         self._stop_future: CompletableFuture[str] | None = None
         self._draining = False
+        self._ending = False
+        self._end_by: float | None = None
+        """Until when (monotonic) the end of a job that was given up waits for user code in sinks."""
         self._on_end = on_end
         self._started_at = time.time()
         self._thread = threading.Thread(target=self._run, name=f"job-{execution.job_id[:8]}", daemon=True)
@@ -153,11 +163,12 @@ class JobRunner:
             error = exc
         finally:
             try:
-                self.execution.end(end)
+                end = self._release(end)
             except Exception as exc:
                 _log.warning("The job ended, but not cleanly: %s", exc, exc_info=True)
                 if end is JobEnd.FINISHED:
                     end, error = JobEnd.FAILED, exc
+            self._ending, self._end_by = True, None
             self.execution.engine.stop()
             try:
                 self.execution.snapshots.sweep()
@@ -168,11 +179,31 @@ class JobRunner:
             self._finish(end, error)
             self._on_end()
 
+    def _release(self, end: JobEnd) -> JobEnd:
+        """Last commits and cleaning up; tells how the job really ended.
+
+        Raises:
+            Exception: It was not clean; the first part that failed tells why.
+        """
+        if end is JobEnd.FINISHED:
+            try:
+                self.execution.end(end)
+                return end
+            except _Cancelled:
+                end = JobEnd.CANCELED
+        self._ending = True
+        # Nothing of the attempt may run beside the last commits.
+        self.execution.engine.settle()
+        patience = Cancellation.of(self.execution.settings.configuration).timeout_s
+        self._end_by = time.monotonic() + patience if patience else None
+        self.execution.end(end)
+        return end
+
     def _attempts(self) -> tuple[JobEnd, BaseException | None]:
         while True:
             try:
                 self._attempt()
-                self.execution.refresh_statistics()
+                self.execution.refresh_statistics(_LAST_STATISTICS_S)
                 self.execution.engine.finish()
                 return JobEnd.FINISHED, None
             except _Stopped:
@@ -279,6 +310,17 @@ class JobRunner:
             except queue.Empty:
                 return
             request(False)
+
+    def _while_waiting(self) -> None:
+        """The job's thread waits for user code: what cannot wait."""
+        if self._ending:
+            self._refuse_requests()
+            if self._end_by is not None and time.monotonic() > self._end_by:
+                raise TimeoutError("A sink did not return within task.cancellation.timeout.")
+            return
+        if self._cancelled.is_set():
+            raise _Cancelled
+        self.execution.observe()
 
     def _wait_if_synchronous(self) -> None:
         if self.execution.asynchronous:
@@ -393,9 +435,7 @@ class JobHandle(JobClient):
         progress = execution.progress
         completed = execution.coordinator.completed.latest_checkpoint()
         done = [record for record in execution.coordinator.statistics.records() if record.is_completed]
-        entries = 0
-        if runner.status is JobStatus.RUNNING:
-            entries = sum(slot["entries"] for slot in execution.engine.stats())
+        slots = execution.engine.stats(STATISTICS_S) if runner.status is JobStatus.RUNNING else []
         return {
             "status": runner.status.name,
             "attempt": progress.attempt,
@@ -407,7 +447,8 @@ class JobHandle(JobClient):
             "last_checkpoint": None if completed is None else completed.checkpoint_id,
             "checkpoints": len(done),
             "checkpoints_of_attempt": sum(r.checkpoint_id >= progress.first_checkpoint for r in done),
-            "state_entries": entries,
+            "state_entries": sum(slot["entries"] for slot in slots),
+            "state_age_ms": max((slot["age_ms"] for slot in slots), default=0),
             "slot_pids": execution.engine.slot_pids(),
             "failure": None if runner.failure is None else str(runner.failure),
         }

@@ -10,13 +10,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tidemark.errors import SlotLostError
+from tidemark.runtime.cancellation import wait_for_all
+from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.slot.control import ControlClient
-from tidemark.slot.snapshots import SlotEvent
+from tidemark.slot.events import SlotEvent, SlotLost
+from tidemark.slot.processes import kill_process
 from tidemark.wire import AuthenticationError, WireClosed, accept, listen
 
 __all__ = ["SlotAddress", "SlotManager"]
@@ -24,9 +28,6 @@ __all__ = ["SlotAddress", "SlotManager"]
 _log = logging.getLogger(__name__)
 
 _REGISTER_S = 60.0
-_PING_S = 5.0
-_SILENCE_S = 30.0
-"""A slot that answers no ping for this long is hung: its process answers pings whatever else it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,18 @@ class _Slot:
     client: ControlClient
     address: SlotAddress
     pid: int
+    started: float
+    """When its process began, in seconds since the epoch; with the pid it names the process for ever."""
     log: str
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs on this machine."""
+        return self.address.machine == socket.gethostname()
 
 
 class SlotManager:
-    """Keeps the slots of one job."""
+    """Keeps the slots of one job. The job's thread waits patiently here: see `while_waiting`."""
 
     def __init__(
         self,
@@ -57,6 +65,7 @@ class SlotManager:
         launch: Callable[[list[dict[str, Any]]], list[tuple[int, int, str]]],
         bind: str | None,
         query_ports: list[int],
+        limits: SlotLimits | None = None,
     ) -> None:
         """Start the control server.
 
@@ -67,7 +76,11 @@ class SlotManager:
             launch: Starts slot processes from settings (as a Spark job); returns (slot, pid, log).
             bind: Address slots bind to; None lets each find its own.
             query_ports: Ports for the queryable state server of a slot.
+            limits: Heartbeat, and patience with user code.
         """
+        self._limits = limits or SlotLimits()
+        self.while_waiting: Callable[[], None] = lambda: None
+        """Called in the job's thread while it waits for slots; what it raises ends the wait."""
         self._job_id = job_id
         self._token = token
         self._launch = launch
@@ -85,7 +98,7 @@ class SlotManager:
         threading.Thread(target=self._ping, name="slot-ping", daemon=True).start()
 
     def ensure(self, count: int) -> None:
-        """Have exactly `count` live slots: reset those that live, launch those that are missing.
+        """Have exactly `count` live slots: launch those that are missing.
 
         Raises:
             SlotLostError: A slot did not come up; quotes the end of its log where it can be read.
@@ -93,9 +106,7 @@ class SlotManager:
         for index in [i for i, slot in self._slots.items() if not slot.client.alive]:
             _remove_scratch(self._slots.pop(index))
         missing = [index for index in range(count) if index not in self._slots]
-        self.request_all("reset")
-        while not self._events.empty():
-            self._events.get()
+        self.events()
         if not missing:
             return
         settings = [
@@ -106,6 +117,7 @@ class SlotManager:
                 "job_id": self._job_id,
                 "bind": self._bind,
                 "query_ports": self._query_ports,
+                "lease_s": self._limits.heartbeat_timeout_s,
             }
             for index in missing
         ]
@@ -137,24 +149,30 @@ class SlotManager:
             return future
         return known.client.request(name, payload)
 
-    def request_all(
-        self, name: str, payloads: list[Any] | Any = None, timeout: float = 120.0
-    ) -> dict[int, Any]:
-        """Ask every slot at once; answer or exception by slot. A list gives each slot its own payload."""
-        indexes = sorted(self._slots)
-        futures = {
+    def request_all(self, name: str, payloads: list[Any] | Any = None) -> dict[int, Any]:
+        """Ask every slot at once and wait, however long; answer or exception by slot.
+
+        A list gives each slot its own payload. Call it from the job's thread only.
+
+        Raises:
+            BaseException: What `while_waiting` raised; the slots carry the request out all the same.
+        """
+        futures = self.send_all(name, payloads)
+        wait_for_all(futures.values(), self.while_waiting)
+        return _outcomes(futures)
+
+    def ask_all(self, name: str, payload: Any, timeout: float) -> dict[int, Any]:
+        """Ask every slot at once, from any thread; those that do not answer in time give a `TimeoutError`."""
+        futures = self.send_all(name, payload)
+        wait(futures.values(), timeout)
+        return _outcomes(futures)
+
+    def send_all(self, name: str, payloads: list[Any] | Any = None) -> dict[int, Future[Any]]:
+        """Ask every slot at once and do not wait; requests to a slot are carried out in their order."""
+        return {
             index: self.request(index, name, payloads[index] if isinstance(payloads, list) else payloads)
-            for index in indexes
+            for index in sorted(self._slots)
         }
-        answers: dict[int, Any] = {}
-        for index, future in futures.items():
-            try:
-                answers[index] = future.result(timeout)
-            except WireClosed as exc:
-                answers[index] = SlotLostError(f"Slot {index} is gone: {exc}", slot=index)
-            except Exception as exc:
-                answers[index] = exc
-        return answers
 
     def events(self) -> list[SlotEvent]:
         """What slots said since the last call."""
@@ -163,12 +181,16 @@ class SlotManager:
             events.append(self._events.get())
         return events
 
+    def settle(self) -> None:
+        """Have the operators of every slot closed; a slot that does not return in time is killed."""
+        self._await_end(self.send_all("reset"))
+
     def stop(self) -> None:
         """End every slot and the control server."""
         if self._closed.is_set():
             return
         self._closed.set()
-        self.request_all("stop", timeout=10.0)
+        self._await_end(self.send_all("stop"))
         self._listener.close()
         deadline = time.monotonic() + 5.0
         while any(slot.client.alive for slot in self._slots.values()) and time.monotonic() < deadline:
@@ -197,12 +219,16 @@ class SlotManager:
         index = facts["slot"]
         client = ControlClient(
             connection,
-            lambda kind, payload: self._event(SlotEvent(index, kind, payload)),
-            lambda why: None if self._closed.is_set() else self._event(SlotEvent(index, "lost", why)),
+            self._event,
+            lambda why: None if self._closed.is_set() else self._event(SlotLost(index, why)),
         )
         with self._registered:
             self._slots[index] = _Slot(
-                client, SlotAddress(facts["unix"], facts["tcp"], facts["machine"]), facts["pid"], facts["log"]
+                client,
+                SlotAddress(facts["unix"], facts["tcp"], facts["machine"]),
+                facts["pid"],
+                facts["started"],
+                facts["log"],
             )
             self._registered.notify_all()
 
@@ -212,23 +238,66 @@ class SlotManager:
 
     def _ping(self) -> None:
         sent: dict[int, tuple[Future[Any], float]] = {}
-        while not self._closed.wait(_PING_S):
+        patience = self._limits.heartbeat_timeout_s
+        while not self._closed.wait(self._limits.heartbeat_interval_s):
             now = time.monotonic()
             for index, slot in list(self._slots.items()):
                 last = sent.get(index)
                 if last is None or last[0].done():
                     sent[index] = (slot.client.request("ping"), now)
-                elif now - last[1] > _SILENCE_S:
-                    _log.warning("Slot %s has not answered for %.0f s and is given up.", index, _SILENCE_S)
+                elif now - last[1] > patience and slot.client.alive:
+                    # Pings are answered whatever user code does: the process hangs, is stopped or unreachable.
                     del sent[index]
-                    slot.client.close()
+                    self._give_up(index, slot, f"has not answered for {patience:.0f} s (heartbeat.timeout)")
                     self.on_silent()
+
+    def _await_end(self, requests: dict[int, Future[Any]]) -> None:
+        """Wait for answers as long as user code may take to return, then kill the slots that gave none."""
+
+        def complain(seconds: float) -> None:
+            for index, future in requests.items():
+                if not future.done():
+                    self.request(index, "stacks").add_done_callback(partial(_log_stacks, index, seconds))
+
+        cancellation = self._limits.cancellation
+        if cancellation.settled(requests.values(), self.while_waiting, complain):
+            return
+        for index, future in requests.items():
+            slot = self._slots.get(index)
+            if slot is not None and not future.done():
+                why = f"has not returned from user code within {cancellation.timeout_s:.0f} s"
+                self._give_up(index, slot, f"{why} (task.cancellation.timeout)")
+
+    def _give_up(self, index: int, slot: _Slot, why: str) -> None:
+        """End a slot: by its pid on this machine, elsewhere by letting go of it, upon which it ends itself."""
+        _log.warning("Slot %s (process %s) %s and is ended.", index, slot.pid, why)
+        if slot.is_here:
+            kill_process(slot.pid, slot.started)
+        slot.client.close()
 
 
 def _remove_scratch(slot: _Slot) -> None:
     """Remove the directory of a slot that is gone; one that was killed on this machine could not do it itself."""
-    if slot.address.machine == socket.gethostname():
+    if slot.is_here:
         shutil.rmtree(os.path.dirname(slot.log), ignore_errors=True)
+
+
+def _outcomes(futures: dict[int, Future[Any]]) -> dict[int, Any]:
+    """Answer or exception by slot."""
+    answers: dict[int, Any] = {}
+    for index, future in futures.items():
+        try:
+            answers[index] = future.result(0)
+        except WireClosed as exc:
+            answers[index] = SlotLostError(f"Slot {index} is gone: {exc}", slot=index)
+        except Exception as exc:
+            answers[index] = exc
+    return answers
+
+
+def _log_stacks(slot: int, seconds: float, told: Future[Any]) -> None:
+    if told.exception() is None:
+        _log.warning("Slot %s has not returned from user code for %.0f s. %s", slot, seconds, told.result())
 
 
 def _log_tail(path: str) -> str:

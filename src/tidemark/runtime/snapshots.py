@@ -94,6 +94,8 @@ class JobSnapshots:
         self._barriers: dict[int, _Barrier] = {}
         self.took_savepoint = False
         """Whether a savepoint of this job has completed."""
+        self._postponed: list[WriteMetadata] = []
+        """Snapshots that every slot acknowledged while something else was under way."""
         self._discarded = False
         """Whether the job's checkpoints have been deleted for good."""
         checkpointing = job.settings.checkpointing
@@ -122,10 +124,27 @@ class JobSnapshots:
             # A write fails when its directory is moved away under it: the cause counts, not the symptom.
             event = StorageFailed(event.checkpoint_id, event.message, vanished=True)
         commands: list[Command] = self.coordinator.handle(event, now())
+        pending = self.coordinator.pending()
+        commands = [*[late for late in self._postponed if late.checkpoint_id in pending], *commands]
+        self._postponed.clear()
         while commands:
             answer = self._carry_out(commands.pop(0))
             if answer is not None:
                 commands += self.coordinator.handle(answer, now())
+
+    def observe(self, event: Event) -> None:
+        """Tell the coordinator amid an epoch or another command: giving a snapshot up cannot wait.
+
+        What completes one can: it runs user code and publishes output, and is left to the next `handle`.
+
+        Raises:
+            CheckpointError: More checkpoints have failed than the job tolerates.
+        """
+        for command in self.coordinator.handle(event, self._job.clock.now()):
+            if isinstance(command, WriteMetadata):
+                self._postponed.append(command)
+            else:
+                self._carry_out(command)
 
     def request_savepoint(self, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint at the next barrier; the future gets its directory.
@@ -327,7 +346,7 @@ class JobSnapshots:
         try:
             self._job.reached("after-metadata")
             for sink in self._job.sinks.values():
-                sink.commit(command.checkpoint_id)
+                self._job.engine.worker.call(sink.commit, command.checkpoint_id)
                 self._job.reached("commit")
             self._job.engine.notify_complete(command.checkpoint_id)
             self._job.reached("notify")

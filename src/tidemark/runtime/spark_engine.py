@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -13,12 +14,14 @@ import pyarrow as pa
 
 from tidemark.api.graph import NodeKind
 from tidemark.errors import ExecutionError, SlotLostError
+from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.engine import EpochResult, EpochWork
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sinks.frames import frame_schema
 from tidemark.runtime.sinks.task import row_tag, small_tag
 from tidemark.runtime.slot_manager import SlotManager
+from tidemark.runtime.slot_statistics import SlotStatistics
 from tidemark.runtime.spark_task import (
     EPOCH_PROPERTY,
     REPORT_TAG,
@@ -27,9 +30,10 @@ from tidemark.runtime.spark_task import (
     TaskClosure,
     task_function,
 )
+from tidemark.runtime.worker import Worker
 from tidemark.slot.deploy import Deployment
+from tidemark.slot.events import SlotEvent
 from tidemark.slot.requests import CutRequest
-from tidemark.slot.snapshots import SlotEvent
 from tidemark.slot.vertex import Placement, Vertex, dump_functions
 
 if TYPE_CHECKING:
@@ -43,7 +47,23 @@ _log = logging.getLogger(__name__)
 class SparkEngine:
     """Engine of the Spark executor."""
 
-    def __init__(self, session: SparkSession, job_id: str, token: bytes, slots: SlotManager) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        job_id: str,
+        token: bytes,
+        slots: SlotManager,
+        cancellation: Cancellation | None = None,
+    ) -> None:
+        """Run epochs of one job.
+
+        Args:
+            session: Where its Spark jobs run.
+            job_id: The job.
+            token: What every peer of a slot has to know.
+            slots: Its slots.
+            cancellation: Patience with a Spark job that does not end when it is cancelled.
+        """
         self._session = session
         self._job_id = job_id
         self._token = token
@@ -53,10 +73,14 @@ class SparkEngine:
         self._closure: TaskClosure | None = None
         self._own: dict[int, DataFrame] = {}
         self._columns: dict[int | None, Any] = {}
-        self._prepared = False
+        self._tagged = threading.local()
+        self._statistics = SlotStatistics()
+        self._cancellation = cancellation or Cancellation()
+        self.worker = Worker(f"epochs-{job_id[:8]}")
         self._published: dict[str, tuple[int, int]] = {}
         self._query_addresses: dict[int, str] = {}
         slots.on_silent = self.interrupt
+        slots.while_waiting = lambda: self.worker.while_waiting()
 
     @property
     def slots(self) -> SlotManager:
@@ -77,7 +101,10 @@ class SparkEngine:
         return self._published, self._query_addresses
 
     def start(self, plan: JobPlan, attempt: int) -> None:
-        """Prepare the task function and have every slot alive."""
+        """Settle the attempt before, prepare the task function and have every slot alive."""
+        if attempt:
+            self.settle()
+        self._statistics.clear()
         if self._closure is None or plan is not self._plan:
             self._plan = plan
             self._closure = TaskClosure(
@@ -87,11 +114,28 @@ class SparkEngine:
             )
             self._own.clear()
             self._columns.clear()
-        self._slots.ensure(plan.slots)
+        self.worker.call(self._slots.ensure, plan.slots)
+
+    def settle(self) -> None:
+        """End the running Spark job, then close the operators of every slot; kill slots that do not return."""
+
+        def complain(seconds: float) -> None:
+            _log.warning("A Spark job has not ended %.0f s after it was cancelled.", seconds)
+
+        def interrupt() -> None:
+            # Again and again: the thread may have been about to submit a job when it was first done.
+            self.interrupt()
+            self.worker.while_waiting()
+
+        last = self.worker.post(lambda: None)
+        if not self._cancellation.settled([last], interrupt, complain):
+            _log.warning("The thread that waits for a Spark job is left behind. %s", self.worker.stack())
+            self.worker.abandon()
+        self._slots.settle()
 
     def deploy(self, deployments: list[Deployment]) -> None:
         """Deploy to all slots at once."""
-        answers = self._slots.request_all("deploy", deployments, timeout=600.0)
+        answers = self._slots.request_all("deploy", deployments)
         for answer in answers.values():
             if isinstance(answer, BaseException):
                 raise answer
@@ -108,12 +152,20 @@ class SparkEngine:
         Raises:
             ExecutionError: A Spark task or worker died.
         """
+        self._tag_thread()
+        return self.worker.call(self._run_epoch, work)
+
+    def _tag_thread(self) -> None:
+        """Let `interrupt` reach the Spark jobs of this thread."""
+        if not hasattr(self._tagged, "done"):
+            self._session.sparkContext.addJobTag(self._tag)
+            self._tagged.done = True
+
+    def _run_epoch(self, work: EpochWork) -> EpochResult:
         assert self._plan is not None
+        self._tag_thread()
         context = self._session.sparkContext
         message = EpochMessage(work.directive, work.inputs, self._slots.addresses())
-        if not self._prepared:
-            context.addJobTag(self._tag)
-            self._prepared = True
         context.setLocalProperty(EPOCH_PROPERTY, message.encode())
         context.setLocalProperty(
             "spark.job.description", f"{self._plan.job_name}: epoch {work.directive.epoch}"
@@ -127,7 +179,7 @@ class SparkEngine:
         if not result.reports:
             # A DataFrame without partitions ran no task at all; time still has to move.
             result.release()
-            return self.run_epoch(EpochWork(work.directive))
+            return self._run_epoch(EpochWork(work.directive))
         return result
 
     def _frame(self, work: EpochWork) -> DataFrame:
@@ -200,7 +252,7 @@ class SparkEngine:
 
     def cut(self, request: CutRequest) -> list[tuple[int, BaseException | int]]:
         """Synchronous part on every slot."""
-        return list(self._slots.request_all("cut", request, timeout=600.0).items())
+        return list(self._slots.request_all("cut", request).items())
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """Tell every slot; raises what a user's listener raised."""
@@ -210,7 +262,7 @@ class SparkEngine:
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """Tell every slot."""
-        self._slots.request_all("aborted", checkpoint_id)
+        self._slots.send_all("aborted", checkpoint_id)
 
     def finish(self) -> None:
         """Close the operators of every slot."""
@@ -232,14 +284,10 @@ class SparkEngine:
                 statuses.setdefault(vertex, {})[slot] = status
         return statuses
 
-    def cancel_sources(self) -> None:
-        """Ask every source function to return."""
-        self._slots.request_all("cancel_sources")
-
-    def stats(self) -> list[dict[str, Any]]:
-        """Statistics of every slot that answers."""
-        answers = self._slots.request_all("stats", timeout=10.0)
-        return [answer for answer in answers.values() if isinstance(answer, dict)]
+    def stats(self, timeout: float) -> list[dict[str, Any]]:
+        """Statistics of every slot; what it said last of one that is busy."""
+        answers = self._slots.ask_all("stats", timeout / 2, timeout)
+        return self._statistics.update(answers, list(answers))
 
     def slot_pids(self) -> dict[int, int]:
         """Process id of every slot."""
@@ -262,6 +310,7 @@ class SparkEngine:
             self._slots.stop()
         except (SlotLostError, OSError) as exc:
             _log.warning("Ending the slots was not clean: %s", exc)
+        self.worker.close()
 
 
 def _for_tasks(vertex: Vertex) -> Vertex:

@@ -19,6 +19,7 @@ from tidemark.runtime.launch import launch_slots
 from tidemark.runtime.runner import JobHandle, JobRunner
 from tidemark.runtime.session import find_or_create_session
 from tidemark.runtime.sinks.factory import make_driver_sink
+from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
@@ -45,6 +46,7 @@ class SparkExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
         configuration = settings.configuration
+        limits = SlotLimits.of(configuration)
         wanted = configuration.to_dict()
         if settings.artifacts.executable is not None:
             wanted.setdefault("spark.pyspark.python", settings.artifacts.executable)
@@ -63,9 +65,10 @@ class SparkExecutor:
             lambda wanted: _launch(session, wanted),
             "127.0.0.1" if _is_local(session) else None,
             ports,
+            limits,
         )
         try:
-            engine = SparkEngine(session, job_id, token, slots)
+            engine = SparkEngine(session, job_id, token, slots, limits.cancellation)
             execution = JobExecution(
                 graph,
                 settings,

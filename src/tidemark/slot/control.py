@@ -1,6 +1,6 @@
 """Control frames between driver and slot: requests with answers, and events a slot sends by itself.
 
-Header: `["request", id, name]`, `["reply", id, ok]`, `["event", kind]`, `["register", {...}]`; the body is a
+Header: `["request", id, name]`, `["reply", id, ok]`, `["event"]`, `["register", {...}]`; the body is a
 pickle. Both ends have proved that they know the job's token before the first frame.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import cloudpickle
 
+from tidemark.slot.events import SlotEvent
 from tidemark.slot.failure import FailureInfo
 from tidemark.wire import Connection, WireClosed
 
@@ -25,13 +26,13 @@ class ControlClient:
     """The driver's end: sends requests, routes answers and events. Thread-safe."""
 
     def __init__(
-        self, connection: Connection, on_event: Callable[[str, Any], None], on_lost: Callable[[str], None]
+        self, connection: Connection, on_event: Callable[[SlotEvent], None], on_lost: Callable[[str], None]
     ) -> None:
         """Start listening.
 
         Args:
             connection: Authenticated, the registration already read.
-            on_event: Called with kind and payload, in the listening thread.
+            on_event: Called with every event, in the listening thread.
             on_lost: Called once when the peer is gone.
         """
         self._connection = connection
@@ -62,6 +63,7 @@ class ControlClient:
     def close(self) -> None:
         """Drop the connection; the slot ends by itself."""
         self._connection.close()
+        self._went("the driver let go of it")
 
     @property
     def alive(self) -> bool:
@@ -72,11 +74,11 @@ class ControlClient:
         try:
             while True:
                 header, body = self._connection.receive()
-                payload = pickle.loads(body) if body else None
+                payload: Any = pickle.loads(body) if body else None
                 if header[0] == "reply":
                     self._answer(header[1], header[2], payload)
                 else:
-                    self._on_event(header[1], payload)
+                    self._on_event(payload)
         except (WireClosed, OSError) as exc:
             self._went(str(exc))
 

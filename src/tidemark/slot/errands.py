@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,25 +20,33 @@ class Errands:
         self._lock = lock
         self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
 
-    def ask(self, question: Callable[[], Any]) -> Any:
+    def ask(self, question: Callable[[], Any], timeout: float | None = None) -> Any:
         """The answer of `question`; from any thread.
 
         Whoever holds the lock runs waiting questions; if nobody does, the caller runs them itself.
+
+        Raises:
+            TimeoutError: Nobody came to it within `timeout` seconds; it is withdrawn.
         """
         answer: Future[Any] = Future()
         self._waiting.append((question, answer))
+        deadline = None if timeout is None else time.monotonic() + timeout
         while not answer.done():
             if self._lock.acquire(timeout=0.002):
                 try:
                     self.run()
                 finally:
                     self._lock.release()
+            elif deadline is not None and time.monotonic() > deadline and answer.cancel():
+                raise TimeoutError("The slot is busy with user code.")
         return answer.result()
 
     def run(self) -> None:
         """Answer everything that waits; the caller holds the lock."""
         while self._waiting:
             question, answer = self._waiting.popleft()
+            if not answer.set_running_or_notify_cancel():
+                continue
             try:
                 answer.set_result(question())
             except BaseException as exc:

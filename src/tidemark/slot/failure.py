@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import pickle
+import time
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 
 import cloudpickle
 
 from tidemark.checkpoint.restart import is_curable
-from tidemark.errors import ExecutionError, RestoreError
+from tidemark.errors import ExecutionError, RestoreError, SlotLostError, StaleChannelError
 
-__all__ = ["FailureInfo", "OperatorFailed"]
+__all__ = ["FailureInfo", "FailureKind", "OperatorFailed", "first_failure"]
+
+
+class FailureKind(IntEnum):
+    """What failed; the smaller, the nearer to the cause."""
+
+    OPERATOR = 0
+    """User code, or what runs it."""
+    SLOT_LOST = 1
+    """A process is gone."""
+    REFUSED = 2
+    """A slot refused records that do not belong to its attempt, epoch or sequence: a consequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +43,9 @@ class FailureInfo:
     """The pickled exception, empty if it cannot be pickled."""
     curable: bool = True
     """Whether another attempt can help, judged where the exception was whole."""
+    kind: FailureKind = FailureKind.OPERATOR
+    at: float = 0.0
+    """When it was caught, in seconds since the epoch."""
 
     @classmethod
     def of(
@@ -43,7 +60,8 @@ class FailureInfo:
         except Exception:
             cause = b""
         summary = f"{type(exc).__name__}: {exc}"
-        return cls(summary, _user_trace(exc), operator, uid, slot, cause, is_curable(exc))
+        curable = is_curable(exc)
+        return cls(summary, _user_trace(exc), operator, uid, slot, cause, curable, _kind_of(exc), time.time())
 
     def exception(self) -> BaseException:
         """The original exception, or a stand-in that quotes it."""
@@ -75,12 +93,23 @@ class FailureInfo:
         return error
 
 
+def first_failure(failures: Iterable[FailureInfo]) -> FailureInfo:
+    """The one that made the others happen: what is nearest to the cause, and of those the earliest."""
+    return min(failures, key=lambda info: (info.kind, info.at))
+
+
 class OperatorFailed(Exception):
     """Raised between our own layers when an operator failed; carries the `FailureInfo`."""
 
     def __init__(self, info: FailureInfo) -> None:
         super().__init__(info.summary)
         self.info = info
+
+
+def _kind_of(exc: BaseException) -> FailureKind:
+    if isinstance(exc, StaleChannelError):
+        return FailureKind.REFUSED
+    return FailureKind.SLOT_LOST if isinstance(exc, SlotLostError) else FailureKind.OPERATOR
 
 
 def _user_trace(exc: BaseException) -> str:

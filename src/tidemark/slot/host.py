@@ -34,7 +34,7 @@ from tidemark.operators.source import SourceOperator
 from tidemark.slot.cuts import PendingCuts, write_cuts
 from tidemark.slot.deploy import Deployment
 from tidemark.slot.errands import Errands
-from tidemark.slot.failure import FailureInfo
+from tidemark.slot.failure import FailureInfo, OperatorFailed
 from tidemark.slot.hosting import Hosted, Hosting, SlotMeans
 from tidemark.slot.requests import EMPTY, BatchHeader, CutRequest
 from tidemark.slot.vertex import load_functions
@@ -205,12 +205,6 @@ class SlotHost:
             if isinstance(hosted.operator, SourceOperator)
         }
 
-    def cancel_sources(self) -> None:
-        """Ask every source function to return from `run`; does not wait."""
-        for hosted in list(self._hosted.values()):
-            if isinstance(hosted.operator, SourceOperator):
-                hosted.operator.cancel()
-
     def current_attempt(self) -> int:
         """The attempt that is deployed, -1 if none is or if it has failed here, perhaps amid a record."""
         hosting = self._hosting
@@ -224,8 +218,12 @@ class SlotHost:
             for name, (_descriptor, _backend, uid) in self.queryable.items()
         }
 
-    def stats(self) -> dict[str, Any]:
-        """Number of keyed entries and user metrics of this slot."""
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        """Number of keyed entries and user metrics of this slot.
+
+        Raises:
+            TimeoutError: User code did not let the question in within `timeout` seconds.
+        """
 
         def collect() -> dict[str, Any]:
             entries = 0
@@ -235,11 +233,21 @@ class SlotHost:
                     entries += backend.num_entries()
             return {"entries": entries, "metrics": self.metrics.snapshot()}
 
-        return self.ask(collect)  # type: ignore[no-any-return]
+        return self._errands.ask(collect, timeout)  # type: ignore[no-any-return]
 
     def ask(self, question: Callable[[], Any]) -> Any:
         """Run `question` between two chunks of records, never inside one; from any thread."""
         return self._errands.ask(question)
+
+    def abandon(self) -> None:
+        """Refuse everything from now on without waiting for user code, whose thread is left behind.
+
+        Records of the attempt are refused, snapshots are not written and source functions emit nothing any more.
+        """
+        self._hosting = None
+        for hosted in list(self._hosted.values()):
+            if isinstance(hosted.operator, SourceOperator):
+                hosted.operator.disconnect()
 
     def _enter(self, header: BatchHeader) -> Hosted:
         attempt = None if self._hosting is None else self._hosting.deployment.attempt
@@ -252,7 +260,8 @@ class SlotHost:
                 f"Records of epoch {header.epoch} came in epoch {self._epoch}; they were refused."
             )
         if self._failed is not None:
-            raise StaleChannelError(f"The slot has failed in this attempt: {self._failed.summary}")
+            # Whoever comes later, of whatever task and vertex, learns what happened, not that something did.
+            raise OperatorFailed(self._failed)
         if header.epoch > self._epoch:
             self._epoch = header.epoch
             self._channels.clear()

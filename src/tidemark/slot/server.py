@@ -1,8 +1,9 @@
 """A slot process: a host with sockets around it, alive only as long as its driver is.
 
-Threads: one reads control frames (and so always notices that the driver is gone), one carries requests
-out, one per data connection, one writes snapshots. The lease: no control frame for `LEASE_S`, or the
-control connection closed, and the process ends itself, whatever it is doing.
+Threads: one reads control frames (and so always notices that the driver is gone) and answers at once what
+needs no operator; one carries requests out; one asks the operators for statistics between records; one per
+data connection; one writes snapshots. The lease: no control frame for `heartbeat.timeout`, or the control
+connection closed, and the process ends itself, whatever user code is doing.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
 from tidemark.slot.control import serve_requests
 from tidemark.slot.deploy import Deployment
+from tidemark.slot.events import SlotEvent, SlotReady
 from tidemark.slot.host import SlotHost
+from tidemark.slot.processes import process_started
 from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import write_snapshot
+from tidemark.slot.stacks import operator_stacks
 from tidemark.wire import PATIENCE_S, AuthenticationError, Connection, WireClosed, accept, connect, listen
 
-__all__ = ["LEASE_S", "SlotServer"]
+__all__ = ["SlotServer"]
 
 _log = logging.getLogger(__name__)
 
-LEASE_S = 30.0
+_Requests = queue.SimpleQueue[tuple[Any, Any]]
 
 
 class SlotServer:
@@ -45,21 +49,29 @@ class SlotServer:
 
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
-                (host), `query_ports`.
+                (host), `query_ports`, `lease_s` (seconds).
         """
         self._settings = settings
         self._token = bytes.fromhex(settings["token"])
         self._scratch = Path(settings["scratch"])
         self._host = SlotHost(SystemClock(), FileSystemStorage(), self._scratch / "state")
-        self._host.on_ready = lambda: self._event("ready", None)
+        self._host.on_ready = lambda: self._event(SlotReady(settings["slot"]))
         self._unix, self._unix_address = listen(f"unix:{self._scratch}/slot.sock")
         self._tcp, self._tcp_address = listen(f"tcp:{settings['bind']}:0")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
-        self._requests: queue.Queue[tuple[Any, Any]] = queue.Queue()
+        self._work: _Requests = queue.SimpleQueue()
+        self._questions: _Requests = queue.SimpleQueue()
         self._send_lock = threading.Lock()
         self._control: Connection | None = None
         self._heard = time.monotonic()
         self._query_server: Any = None
+        self._at_once: dict[str, Callable[[Any], Any]] = {
+            # Silence of a process that answers these whatever it does means that it hangs.
+            "ping": lambda _: True,
+            "sources": lambda _: self._host.source_status(),
+            "stacks": lambda _: operator_stacks(),
+            "log": self._log_tail,
+        }
         self._handlers: dict[str, Callable[[Any], Any]] = {
             "deploy": self._deploy,
             "reset": lambda _: self._host.reset(),
@@ -67,11 +79,8 @@ class SlotServer:
             "cut": self._cut,
             "complete": self._host.notify_complete,
             "aborted": self._host.notify_aborted,
-            "sources": lambda _: self._host.source_status(),
-            "cancel_sources": lambda _: self._host.cancel_sources(),
-            "stats": lambda _: self._host.stats(),
-            "log": self._log_tail,
             "stop": self._stop,
+            "stats": self._host.stats,
         }
 
     def run(self) -> None:
@@ -85,6 +94,7 @@ class SlotServer:
                 {
                     "slot": self._settings["slot"],
                     "pid": os.getpid(),
+                    "started": process_started(),
                     "unix": self._unix_address,
                     "tcp": self._tcp_address,
                     "machine": socket.gethostname(),
@@ -92,35 +102,35 @@ class SlotServer:
                 },
             ]
         )
-        threading.Thread(target=self._work, name="control-work", daemon=True).start()
+        for name, requests in (("control-work", self._work), ("control-questions", self._questions)):
+            threading.Thread(target=self._serve_control, args=(requests,), name=name, daemon=True).start()
         threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
         try:
             while True:
                 header, body = control.receive()
                 self._heard = time.monotonic()
-                if header[2] == "ping":
-                    # Answered at once, whatever request is being carried out: silence means a hung process.
-                    with self._send_lock:
-                        control.send(["reply", header[1], True])
+                if header[2] in self._at_once:
+                    serve_requests(control, self._send_lock, self._at_once, header, body)
                 else:
-                    self._requests.put((header, body))
+                    (self._questions if header[2] == "stats" else self._work).put((header, body))
         except WireClosed:
             self._exit("the driver is gone")
 
-    def _work(self) -> None:
+    def _serve_control(self, requests: _Requests) -> None:
         assert self._control is not None
         while True:
-            header, body = self._requests.get()
+            header, body = requests.get()
             try:
                 serve_requests(self._control, self._send_lock, self._handlers, header, body)
             except WireClosed:
                 self._exit("the driver is gone")
 
     def _watch_lease(self) -> None:
+        lease = float(self._settings["lease_s"])
         while True:
-            time.sleep(LEASE_S / 10)
-            if time.monotonic() - self._heard > LEASE_S:
-                self._exit(f"no word from the driver for {LEASE_S:.0f} s")
+            time.sleep(lease / 10)
+            if time.monotonic() - self._heard > lease:
+                self._exit(f"no word from the driver for {lease:.0f} s")
 
     def _exit(self, why: str) -> None:
         _log.info("Slot %s ends: %s", self._settings["slot"], why)
@@ -159,16 +169,15 @@ class SlotServer:
         return took
 
     def _write(self, request: CutRequest) -> None:
-        event = write_snapshot(self._settings["slot"], self._host, request)
-        self._event(event.kind, event.payload)
+        self._event(write_snapshot(self._settings["slot"], self._host, request))
 
-    def _event(self, kind: str, payload: Any) -> None:
+    def _event(self, event: SlotEvent) -> None:
         control = self._control
         if control is None:
             return
         try:
             with self._send_lock:
-                control.send(["event", kind], pickle.dumps(payload))
+                control.send(["event"], pickle.dumps(event))
         except WireClosed:
             self._exit("the driver is gone")
 

@@ -124,9 +124,11 @@ class _LaterPool:
         """Remember the call."""
         self._calls.append(lambda: fn(*args))
 
-    def shutdown(self, wait: bool = True) -> None:
+    def shutdown(self) -> None:
         """Forget what was never written, as a crash does."""
         self._calls.clear()
+
+    abandon = shutdown
 
     def run(self) -> None:
         """Carry out what was submitted."""

@@ -210,6 +210,19 @@ def test_one_older_than_the_timeout_expires() -> None:
     assert coordinator.pending() == []
 
 
+def test_an_acknowledgement_after_the_deadline_expires_the_checkpoint() -> None:
+    coordinator = started(timeout=50, tolerable_failures=1)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotAcknowledged(1, 0), 110)
+
+    aborted, discard = coordinator.handle(SlotAcknowledged(1, 1), 150)
+
+    assert isinstance(aborted, NotifyAborted)
+    assert aborted.reason is FailureReason.EXPIRED
+    assert discard == Discard(1)
+    assert coordinator.pending() == []
+
+
 def test_one_whose_metadata_is_being_written_does_not_expire() -> None:
     coordinator = started(timeout=50)
     coordinator.handle(BarrierReached(), 100)

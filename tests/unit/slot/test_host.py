@@ -118,7 +118,9 @@ def test_a_failed_slot_refuses_everything_until_it_is_deployed_again(host):
     info = pickle.loads(answer[1])
     assert (info.uid, info.slot) == ("count", 0)
     assert isinstance(info.exception(), ValueError)
-    assert "has failed in this attempt" in refusal(frame(host, 1))
+    later = frame(host, 1)
+    assert refusal(later) == "ValueError: poisoned", "whoever comes later is told the cause"
+    assert pickle.loads(later[1]).uid == "count"
 
 
 def test_an_empty_frame_only_lets_time_pass(host):

@@ -1,0 +1,124 @@
+"""Real slot processes without Spark: whatever user code does in them, they answer, and they end when they must."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.recovery.local_jobs import DEADLINE, local_env
+
+from tidemark import MapFunction, Types
+from tidemark.runtime.cancellation import Cancellation
+from tidemark.runtime.launch import launch_slots
+from tidemark.runtime.plan import build_plan
+from tidemark.runtime.slot_limits import SlotLimits
+from tidemark.runtime.slot_manager import SlotManager
+from tidemark.slot.deploy import Deployment
+from tidemark.slot.events import SlotLost
+from tidemark.slot.vertex import dump_functions
+
+JOB = "0" * 32
+
+
+class BlocksInOpen(MapFunction):
+    """Never returns from `open` before a file appears."""
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def open(self, runtime_context):
+        Path(self.directory, "blocked").touch()
+        while not Path(self.directory, "release").exists():
+            time.sleep(0.02)
+
+    def map(self, value):
+        return value
+
+
+@pytest.fixture
+def manager():
+    """One slot in a process of its own; a quick heartbeat, little patience with user code."""
+    made = SlotManager(
+        JOB,
+        os.urandom(32),
+        "127.0.0.1",
+        lambda settings: list(launch_slots(iter(settings))),
+        "127.0.0.1",
+        [0],
+        SlotLimits(0.05, 5.0, Cancellation(0.2, 0.05)),
+    )
+    made.ensure(1)
+    yield made
+    made.stop()
+
+
+def process_of(manager):
+    return psutil.Process(manager.pids()[0])
+
+
+def assert_gone(process):
+    psutil.wait_procs([process], timeout=DEADLINE)
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.fixture
+def blocked(manager, tmp_path):
+    """The same slot, blocked in the `open` of its operator."""
+    env = local_env()
+    stream = env.from_collection([1], Types.LONG()).key_by(lambda n: n, Types.LONG())
+    stream.map(BlocksInOpen(str(tmp_path)), Types.LONG()).name("the blocked one").print()
+    graph, settings, _ = env._prepared("job")
+    plan = build_plan(graph, settings, JOB)
+    manager.send_all("deploy", [Deployment(JOB, 0, 0, dump_functions(plan.in_slots()))])
+    deadline = time.monotonic() + DEADLINE
+    while not (tmp_path / "blocked").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return manager
+
+
+def test_a_blocked_slot_answers_what_needs_no_operator_and_tells_where_it_hangs(blocked):
+    assert blocked.request(0, "ping").result(DEADLINE) is True
+    stacks = blocked.request(0, "stacks").result(DEADLINE)
+
+    assert "operator 'the blocked one'" in stacks
+    assert "in open" in stacks
+    assert isinstance(blocked.ask_all("stats", 0.05, DEADLINE)[0], TimeoutError)
+
+
+def test_a_blocked_slot_is_killed_by_its_pid_when_patience_ends(blocked, caplog):
+    process = process_of(blocked)
+
+    blocked.settle()
+
+    assert_gone(process)
+    assert f"process {process.pid}" in caplog.text
+    blocked.ensure(1)
+    assert process_of(blocked) != process
+
+
+def test_a_blocked_slot_that_is_let_go_ends_itself(blocked):
+    process = process_of(blocked)
+
+    blocked._slots[0].client.close()
+
+    assert_gone(process)
+
+
+def test_a_stopped_slot_is_killed_after_the_heartbeat_timeout(manager):
+    process = process_of(manager)
+    silent = []
+    manager.on_silent = lambda: silent.append(True)
+
+    os.kill(process.pid, signal.SIGSTOP)
+
+    assert_gone(process)
+    deadline = time.monotonic() + DEADLINE
+    while not silent:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert {event.slot for event in manager.events() if isinstance(event, SlotLost)} == {0}
