@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tidemark.wire import AuthenticationError, Connection, WireClosed, accept, connect, listen
+from tidemark.rpc import Server
+from tidemark.wire import AuthenticationError, Connection, FrameTooLargeError, WireClosed, connect, listen
 
 TOKEN = b"t" * 32
 
@@ -20,26 +25,13 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of an echo server that knows TOKEN."""
     wanted = f"unix:{tmp_path}/s" if request.param == "unix" else "tcp:127.0.0.1:0"
     listener, address = listen(wanted)
-
-    def serve(raw: socket.socket) -> None:
-        try:
-            connection = accept(raw, TOKEN)
-            while True:
-                connection.send(*connection.receive())
-        except (AuthenticationError, WireClosed, TimeoutError):
-            raw.close()
-
-    def loop() -> None:
-        while True:
-            try:
-                raw, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(raw,), daemon=True).start()
-
-    threading.Thread(target=loop, daemon=True).start()
+    server = Server([listener], TOKEN, echo, name="echo")
     yield address
-    listener.close()
+    server.close()
+
+
+def echo(connection: Connection, header: Any, body: bytearray) -> None:
+    connection.send(header, body)
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 5_000_000])
@@ -67,14 +59,7 @@ def unnamed_tls(purpose: int) -> ssl.SSLContext:
 
 def test_frames_travel_through_tls():
     listener, address = listen("tcp:127.0.0.1:0")
-
-    def serve() -> None:
-        connection = accept(listener.accept()[0], TOKEN, tls=unnamed_tls(ssl.PROTOCOL_TLS_SERVER))
-        connection.send(*connection.receive())
-        connection.close()
-
-    server = threading.Thread(target=serve, daemon=True)
-    server.start()
+    server = Server([listener], TOKEN, echo, name="echo", tls=unnamed_tls(ssl.PROTOCOL_TLS_SERVER))
     connection = connect(address, TOKEN, tls=unnamed_tls(ssl.PROTOCOL_TLS_CLIENT))
     body = b"tide" * 50_000
 
@@ -83,9 +68,7 @@ def test_frames_travel_through_tls():
 
     assert (header, bytes(answer)) == (["header"], body)
     connection.close()
-    listener.close()
-    server.join(10)
-    assert not server.is_alive()
+    server.close()
 
 
 def test_a_client_without_the_token_gets_nothing(served):
@@ -130,6 +113,60 @@ def test_bytes_that_are_no_frame_are_refused():
 
     with pytest.raises(WireClosed, match="not ours"):
         connection.receive()
+
+
+def test_a_header_that_is_no_message_is_refused():
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours, "peer")
+    theirs.sendall(struct.pack(">IQ", 1, 0) + b"\xc1")
+
+    with pytest.raises(WireClosed, match="not ours"):
+        connection.receive()
+
+
+@pytest.mark.parametrize("lengths", [(1 << 26 | 1, 0), (1, 1 << 63), (1, 1001)])
+def test_lengths_beyond_the_limits_are_refused_before_anything_is_allocated(lengths):
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours, "peer", max_body=1000)
+    theirs.sendall(struct.pack(">IQ", *lengths) + b"\xc0")
+
+    with pytest.raises(WireClosed, match="not ours"):
+        connection.receive()
+
+
+def test_a_body_of_the_limit_is_received_and_one_byte_more_is_not_even_sent():
+    ours, theirs = socket.socketpair()
+    sender, receiver = (
+        Connection(ours, "receiver", max_body=1000),
+        Connection(theirs, "sender", max_body=1000),
+    )
+
+    with pytest.raises(FrameTooLargeError, match="1001 bytes; 1000 is the limit"):
+        sender.send(None, bytes(1001))
+    sender.send("whole", bytes(1000))
+
+    assert receiver.receive() == ("whole", bytes(1000))
+
+
+def test_a_server_that_drips_its_handshake_is_given_up_at_the_deadline():
+    listener, address = listen("tcp:127.0.0.1:0")
+    gone = threading.Event()
+
+    def drip() -> None:
+        raw, _ = listener.accept()
+        # Every byte comes in time, all of them together never would.
+        with raw, contextlib.suppress(OSError):
+            while True:
+                raw.sendall(b"n")
+                time.sleep(0.02)
+        gone.set()
+
+    threading.Thread(target=drip, daemon=True).start()
+
+    with pytest.raises(WireClosed, match="did not let us in: timed out"):
+        connect(address, TOKEN, timeout=0.3)
+    assert gone.wait(60), "and the socket is closed"
+    listener.close()
 
 
 def test_a_timeout_bounds_the_wait():
