@@ -8,6 +8,9 @@ is read, so nothing is ever unpickled from a stranger:
     client -> server   nonce(32) | HMAC-SHA256(token, "client" + server nonce)
     server -> client   HMAC-SHA256(token, "server" + client nonce)
 
+Nothing else is read from a peer that has not proved itself, and all of it within one deadline. `connect` is the
+client's side; the server's side is `tidemark.rpc.acceptor`, around `Challenge`.
+
 An address is `unix:<path>` or `tcp:<host>:<port>`.
 """
 
@@ -19,13 +22,24 @@ import os
 import socket
 import ssl
 import struct
+import time
 from typing import Any
 
 import msgspec
 
 from tidemark.errors import TidemarkError
 
-__all__ = ["AuthenticationError", "Connection", "WireClosed", "connect", "listen"]
+__all__ = [
+    "HANDSHAKE_TIMEOUT_S",
+    "MAX_BODY",
+    "AuthenticationError",
+    "Challenge",
+    "Connection",
+    "FrameTooLargeError",
+    "WireClosed",
+    "connect",
+    "listen",
+]
 
 _PREFIX = struct.Struct(">IQ")
 _NONCE = 32
@@ -34,10 +48,12 @@ _MAX_HEADER = 1 << 26
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
-HANDSHAKE_TIMEOUT_S = 10.0
+HANDSHAKE_TIMEOUT_S = 30.0
 PATIENCE_S = 60.0
 """How long the processes of one job wait for each other's handshake. Whether a slot lives is judged by its
 heartbeat, in half that time; a machine that is merely busy must not fail the job."""
+MAX_BODY = 1 << 32
+"""Bytes of the largest body, unless a connection has a limit of its own; more than any batch of records has."""
 _BUFFER = 1 << 20
 """Kernel buffer of unix sockets: a batch should fit, or both ends wake up for every 200 kB."""
 
@@ -50,16 +66,45 @@ class AuthenticationError(TidemarkError):
     """The peer does not know the job's token."""
 
 
+class FrameTooLargeError(TidemarkError):
+    """A frame is larger than its connection allows. Send smaller batches or smaller values."""
+
+    code = "FRAME_TOO_LARGE"
+
+
+class Challenge:
+    """The server's side of the handshake, without the socket: send `nonce`, read `PROOF` bytes, send `answer`."""
+
+    PROOF = _NONCE + _DIGEST
+    __slots__ = ("_token", "nonce")
+
+    def __init__(self, token: bytes) -> None:
+        self._token = token
+        self.nonce = os.urandom(_NONCE)
+
+    def answer(self, proof: bytes) -> bytes:
+        """What to send to a client that sent `proof`.
+
+        Raises:
+            AuthenticationError: The client does not know the token.
+        """
+        theirs, digest = proof[:_NONCE], proof[_NONCE:]
+        if not hmac.compare_digest(digest, _digest(self._token, b"client" + self.nonce)):
+            raise AuthenticationError("The client does not know the job's token.")
+        return _digest(self._token, b"server" + theirs)
+
+
 class Connection:
     """One authenticated connection. Sending and receiving may happen in two different threads."""
 
-    __slots__ = ("_socket", "address")
+    __slots__ = ("_max_body", "_socket", "address")
 
-    def __init__(self, sock: socket.socket, address: str) -> None:
+    def __init__(self, sock: socket.socket, address: str, max_body: int = MAX_BODY) -> None:
         if sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         self._socket = sock
+        self._max_body = max_body
         self.address = address
 
     def send(self, header: Any, body: Any = b"") -> None:
@@ -67,9 +112,14 @@ class Connection:
 
         Raises:
             WireClosed: The peer is gone.
+            FrameTooLargeError: The body is larger than frames of this connection may be; nothing was sent.
         """
         head = _encode(header)
         view = memoryview(body)
+        if view.nbytes > self._max_body:
+            raise FrameTooLargeError(
+                f"A frame for {self.address} would have {view.nbytes} bytes; {self._max_body} is the limit."
+            )
         try:
             if view.nbytes < 1 << 16:
                 self._socket.sendall(b"".join((_PREFIX.pack(len(head), view.nbytes), head, view)))
@@ -83,13 +133,17 @@ class Connection:
         """Receive one frame as (header, body).
 
         Raises:
-            WireClosed: The peer is gone.
+            WireClosed: The peer is gone, or what it sent is no frame of ours; the connection is of no more use.
             TimeoutError: Nothing came within the timeout set by `set_timeout`.
         """
         head_len, body_len = _PREFIX.unpack(self._exactly(_PREFIX.size))
-        if head_len > _MAX_HEADER:
+        # Before anything is allocated: the lengths are the peer's word.
+        if head_len > _MAX_HEADER or body_len > self._max_body:
             raise WireClosed(f"{self.address} sent a frame that is not ours")
-        header = _decode(self._exactly(head_len))
+        try:
+            header = _decode(self._exactly(head_len))
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            raise WireClosed(f"{self.address} sent a frame that is not ours: {exc}") from exc
         return header, self._exactly(body_len)
 
     def set_timeout(self, seconds: float | None) -> None:
@@ -118,36 +172,6 @@ class Connection:
             at += got
         return buffer
 
-    def prove(self, token: bytes, *, server: bool, timeout: float = HANDSHAKE_TIMEOUT_S) -> None:
-        """Run the handshake of the module docstring; `timeout` bounds each wait for the peer.
-
-        Raises:
-            AuthenticationError: The peer does not know the token.
-            WireClosed: The peer went away, which is how the other side refuses us.
-        """
-        self._socket.settimeout(timeout)
-        mine = os.urandom(_NONCE)
-        if server:
-            self._raw(mine)
-            theirs = bytes(self._exactly(_NONCE))
-            self._check(token, b"client" + mine)
-            self._raw(_digest(token, b"server" + theirs))
-        else:
-            theirs = bytes(self._exactly(_NONCE))
-            self._raw(mine + _digest(token, b"client" + theirs))
-            self._check(token, b"server" + mine)
-        self._socket.settimeout(None)
-
-    def _raw(self, data: bytes) -> None:
-        try:
-            self._socket.sendall(data)
-        except OSError as exc:
-            raise WireClosed(f"{self.address} is gone: {exc}") from exc
-
-    def _check(self, token: bytes, message: bytes) -> None:
-        if not hmac.compare_digest(bytes(self._exactly(_DIGEST)), _digest(token, message)):
-            raise AuthenticationError(f"The peer at {self.address} does not know the job's token.")
-
 
 def _digest(token: bytes, message: bytes) -> bytes:
     return hmac.digest(token, message, "sha256")
@@ -156,66 +180,94 @@ def _digest(token: bytes, message: bytes) -> bytes:
 def listen(address: str, backlog: int = 512) -> tuple[socket.socket, str]:
     """Bind and listen; port 0 picks one. Returns the socket and the address clients use."""
     scheme, _, rest = address.partition(":")
-    if scheme == "unix":
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.bind(rest)
-        os.chmod(rest, 0o600)
-        sock.listen(backlog)
-        return sock, address
     host, _, port = rest.rpartition(":")
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind((host, int(port)))
-    sock.listen(backlog)
-    return sock, f"tcp:{host}:{sock.getsockname()[1]}"
-
-
-def accept(sock: socket.socket, token: bytes, tls: ssl.SSLContext | None = None) -> Connection:
-    """Wrap and authenticate an accepted socket.
-
-    Raises:
-        AuthenticationError: The client does not know the token; the socket is closed.
-    """
-    if sock.family == socket.AF_INET:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls is not None:
-            sock = tls.wrap_socket(sock, server_side=True)
-    connection = Connection(sock, "client")
+    sock = socket.socket(socket.AF_UNIX if scheme == "unix" else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        connection.prove(token, server=True)
+        if scheme == "unix":
+            sock.bind(rest)
+            os.chmod(rest, 0o600)
+            sock.listen(backlog)
+            return sock, address
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, int(port)))
+        sock.listen(backlog)
+        return sock, f"tcp:{host}:{sock.getsockname()[1]}"
     except BaseException:
-        connection.close()
+        sock.close()
         raise
-    return connection
 
 
 def connect(
-    address: str, token: bytes, timeout: float = HANDSHAKE_TIMEOUT_S, tls: ssl.SSLContext | None = None
+    address: str,
+    token: bytes,
+    timeout: float = HANDSHAKE_TIMEOUT_S,
+    tls: ssl.SSLContext | None = None,
+    max_body: int = MAX_BODY,
 ) -> Connection:
-    """Connect and authenticate.
+    """Connect and authenticate, all of it within `timeout` seconds.
 
     Raises:
-        WireClosed: Nobody listens there, or the server refused us.
+        WireClosed: Nobody listens there, the server refused us, or it took too long.
         AuthenticationError: The server does not know the token.
     """
-    scheme, _, rest = address.partition(":")
+    deadline = time.monotonic() + timeout
     try:
-        if scheme == "unix":
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            sock.settimeout(timeout)
-            sock.connect(rest)
-        else:
-            host, _, port = rest.rpartition(":")
-            sock = socket.create_connection((host, int(port)), timeout=timeout)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if tls is not None:
-                sock = tls.wrap_socket(sock, server_hostname=host)
+        sock = _dial(address, deadline, tls)
     except OSError as exc:
         raise WireClosed(f"Cannot reach {address}: {exc}") from exc
-    connection = Connection(sock, address)
     try:
-        connection.prove(token, server=False, timeout=timeout)
+        _prove(sock, token, address, deadline)
+        sock.settimeout(None)
+        return Connection(sock, address, max_body)
+    except OSError as exc:
+        sock.close()
+        raise WireClosed(f"{address} did not let us in: {exc}") from exc
     except BaseException:
-        connection.close()
+        sock.close()
         raise
-    return connection
+
+
+def _dial(address: str, deadline: float, tls: ssl.SSLContext | None) -> socket.socket:
+    scheme, _, rest = address.partition(":")
+    host, _, port = rest.rpartition(":")
+    if scheme == "unix":
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    else:
+        sock = socket.create_connection((host, int(port)), timeout=_left(deadline))
+    try:
+        sock.settimeout(_left(deadline))
+        if scheme == "unix":
+            sock.connect(rest)
+            return sock
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock if tls is None else tls.wrap_socket(sock, server_hostname=host)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _prove(sock: socket.socket, token: bytes, address: str, deadline: float) -> None:
+    """The client's side of the handshake."""
+    theirs = _read(sock, _NONCE, deadline)
+    mine = os.urandom(_NONCE)
+    sock.sendall(mine + _digest(token, b"client" + theirs))
+    if not hmac.compare_digest(_read(sock, _DIGEST, deadline), _digest(token, b"server" + mine)):
+        raise AuthenticationError(f"The peer at {address} does not know the job's token.")
+
+
+def _read(sock: socket.socket, size: int, deadline: float) -> bytes:
+    data = b""
+    while len(data) < size:
+        sock.settimeout(_left(deadline))
+        part = sock.recv(size - len(data))
+        if not part:
+            raise ConnectionError("it closed the connection")
+        data += part
+    return data
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tidemark.runtime import slot_manager
-from tidemark.slot.server import LEASE_S
-from tidemark.wire import PATIENCE_S, AuthenticationError, Connection, WireClosed, accept, connect, listen
+from tidemark.config import Options
+from tidemark.rpc import Server
+from tidemark.types.time import to_millis
+from tidemark.wire import (
+    PATIENCE_S,
+    AuthenticationError,
+    Connection,
+    FrameTooLargeError,
+    WireClosed,
+    connect,
+    listen,
+)
 
 TOKEN = b"t" * 32
 
@@ -22,26 +35,13 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of an echo server that knows TOKEN."""
     wanted = f"unix:{tmp_path}/s" if request.param == "unix" else "tcp:127.0.0.1:0"
     listener, address = listen(wanted)
-
-    def serve(raw: socket.socket) -> None:
-        try:
-            connection = accept(raw, TOKEN)
-            while True:
-                connection.send(*connection.receive())
-        except (AuthenticationError, WireClosed, TimeoutError):
-            raw.close()
-
-    def loop() -> None:
-        while True:
-            try:
-                raw, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(raw,), daemon=True).start()
-
-    threading.Thread(target=loop, daemon=True).start()
+    server = Server([listener], TOKEN, echo, name="echo")
     yield address
-    listener.close()
+    server.close()
+
+
+def echo(connection: Connection, header: Any, body: bytearray) -> None:
+    connection.send(header, body)
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 5_000_000])
@@ -69,14 +69,7 @@ def unnamed_tls(purpose: int) -> ssl.SSLContext:
 
 def test_frames_travel_through_tls():
     listener, address = listen("tcp:127.0.0.1:0")
-
-    def serve() -> None:
-        connection = accept(listener.accept()[0], TOKEN, tls=unnamed_tls(ssl.PROTOCOL_TLS_SERVER))
-        connection.send(*connection.receive())
-        connection.close()
-
-    server = threading.Thread(target=serve, daemon=True)
-    server.start()
+    server = Server([listener], TOKEN, echo, name="echo", tls=unnamed_tls(ssl.PROTOCOL_TLS_SERVER))
     connection = connect(address, TOKEN, tls=unnamed_tls(ssl.PROTOCOL_TLS_CLIENT))
     body = b"tide" * 50_000
 
@@ -85,9 +78,7 @@ def test_frames_travel_through_tls():
 
     assert (header, bytes(answer)) == (["header"], body)
     connection.close()
-    listener.close()
-    server.join(60)
-    assert not server.is_alive()
+    server.close()
 
 
 def test_a_client_without_the_token_gets_nothing(served):
@@ -134,6 +125,60 @@ def test_bytes_that_are_no_frame_are_refused():
         connection.receive()
 
 
+def test_a_header_that_is_no_message_is_refused():
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours, "peer")
+    theirs.sendall(struct.pack(">IQ", 1, 0) + b"\xc1")
+
+    with pytest.raises(WireClosed, match="not ours"):
+        connection.receive()
+
+
+@pytest.mark.parametrize("lengths", [(1 << 26 | 1, 0), (1, 1 << 63), (1, 1001)])
+def test_lengths_beyond_the_limits_are_refused_before_anything_is_allocated(lengths):
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours, "peer", max_body=1000)
+    theirs.sendall(struct.pack(">IQ", *lengths) + b"\xc0")
+
+    with pytest.raises(WireClosed, match="not ours"):
+        connection.receive()
+
+
+def test_a_body_of_the_limit_is_received_and_one_byte_more_is_not_even_sent():
+    ours, theirs = socket.socketpair()
+    sender, receiver = (
+        Connection(ours, "receiver", max_body=1000),
+        Connection(theirs, "sender", max_body=1000),
+    )
+
+    with pytest.raises(FrameTooLargeError, match="1001 bytes; 1000 is the limit"):
+        sender.send(None, bytes(1001))
+    sender.send("whole", bytes(1000))
+
+    assert receiver.receive() == ("whole", bytes(1000))
+
+
+def test_a_server_that_drips_its_handshake_is_given_up_at_the_deadline():
+    listener, address = listen("tcp:127.0.0.1:0")
+    gone = threading.Event()
+
+    def drip() -> None:
+        raw, _ = listener.accept()
+        # Every byte comes in time, all of them together never would.
+        with raw, contextlib.suppress(OSError):
+            while True:
+                raw.sendall(b"n")
+                time.sleep(0.02)
+        gone.set()
+
+    threading.Thread(target=drip, daemon=True).start()
+
+    with pytest.raises(WireClosed, match="did not let us in: timed out"):
+        connect(address, TOKEN, timeout=0.3)
+    assert gone.wait(60), "and the socket is closed"
+    listener.close()
+
+
 def test_a_timeout_bounds_the_wait():
     ours, _theirs = socket.socketpair()
     connection = Connection(ours, "peer")
@@ -147,23 +192,21 @@ def test_a_client_waits_for_the_handshake_as_long_as_it_was_told(monkeypatch):
     """A slot on a busy machine answers late; the processes of a job have more patience than a stranger gets."""
     monkeypatch.setattr("tidemark.wire.HANDSHAKE_TIMEOUT_S", 0.05)
     listener, address = listen("tcp:127.0.0.1:0")
-    served = threading.Event()
+    servers: list[Server] = []
 
     def serve() -> None:
-        raw, _ = listener.accept()
-        threading.Event().wait(0.3)
-        accept(raw, TOKEN)
-        served.set()
+        servers.append(Server([listener], TOKEN, lambda header, body: (header, body), name="late"))
 
-    threading.Thread(target=serve, daemon=True).start()
+    starting = threading.Timer(0.3, serve)
+    starting.start()
 
     connect(address, TOKEN, PATIENCE_S).close()
 
-    assert served.wait(60)
-    listener.close()
+    starting.join(60)
+    servers[0].close()
 
 
 def test_tasks_are_more_patient_with_a_slot_than_its_heartbeat_is():
     """Otherwise a slot that lives fails the job, because its machine is busy."""
-    assert PATIENCE_S > slot_manager._SILENCE_S + slot_manager._PING_S
-    assert PATIENCE_S > LEASE_S
+    silence = to_millis(Options.HEARTBEAT_TIMEOUT.default) + to_millis(Options.HEARTBEAT_INTERVAL.default)
+    assert silence < PATIENCE_S * 1000

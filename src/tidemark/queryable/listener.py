@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 import ssl
@@ -15,10 +14,11 @@ from typing import Any, Self
 import msgspec
 
 from tidemark import wire
-from tidemark.errors import ConfigError, TidemarkError
+from tidemark.errors import ConfigError
 from tidemark.queryable.ports import check_port
 from tidemark.queryable.protocol import Request, Response, Status, decode_request
 from tidemark.queryable.stats import QueryStatistics
+from tidemark.rpc import Server
 
 __all__ = ["Refused", "RequestServer"]
 
@@ -69,34 +69,21 @@ class RequestServer(ABC):
         Raises:
             ConfigError: None of the ports is free.
         """
-        self._token = token
-        self._tls = tls
-        self._closing = False
-        self._lock = threading.Lock()
-        self._connections: set[wire.Connection] = set()
         self._turn = threading.BoundedSemaphore(query_threads) if query_threads else None
         self.statistics = QueryStatistics(enabled=statistics)
-        self._socket, self.address = self._listen(ports, bind)
+        listener, self.address = self._listen(ports, bind)
         self.port = int(self.address.rpartition(":")[2])
         _log.info("Started the %s @ %s:%d", self.title, bind, self.port)
-        threading.Thread(target=self._accept, name=f"tidemark-{self.title}", daemon=True).start()
+        self._server = Server([listener], token, self._handle, name=self.title, tls=tls)
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._closing
+        return self._server.closed
 
     def close(self) -> None:
         """Stop listening and drop every connection. Idempotent; does not wait for requests under way."""
-        with self._lock:
-            self._closing = True
-            connections = list(self._connections)
-        with contextlib.suppress(OSError):
-            # Closing alone would not wake the thread that accepts.
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        for connection in connections:
-            connection.close()
+        self._server.close()
 
     def __enter__(self) -> Self:
         return self
@@ -123,39 +110,6 @@ class RequestServer(ABC):
             f"No free port for the {self.title} on {bind} among {_shorten(ports)} ({reason}). "
             f"Give a wider range with {self.option}."
         )
-
-    def _accept(self) -> None:
-        while not self._closing:
-            try:
-                sock, _peer = self._socket.accept()
-            except OSError:
-                if self._closing:
-                    return
-                continue
-            threading.Thread(target=self._serve, args=(sock,), name="tidemark-query", daemon=True).start()
-
-    def _serve(self, sock: socket.socket) -> None:
-        try:
-            connection = wire.accept(sock, self._token, self._tls)
-        except (OSError, TidemarkError) as exc:
-            _log.warning("%s refused a connection: %s", self.title, exc)
-            sock.close()
-            return
-        with self._lock:
-            if self._closing:
-                connection.close()
-                return
-            self._connections.add(connection)
-        try:
-            while not self._closing:
-                header, body = connection.receive()
-                self._handle(connection, header, body)
-        except OSError:
-            pass
-        finally:
-            with self._lock:
-                self._connections.discard(connection)
-            connection.close()
 
     def _handle(self, connection: wire.Connection, header: Any, body: bytearray) -> None:
         try:

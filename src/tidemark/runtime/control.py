@@ -12,7 +12,6 @@ import atexit
 import contextlib
 import logging
 import os
-import socket
 import threading
 import time
 from collections import deque
@@ -22,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark import wire
 from tidemark.config import ConfigOption, Options
-from tidemark.errors import ConfigError, IllegalStateError, TidemarkError
+from tidemark.errors import ConfigError, IllegalStateError
 from tidemark.futures import CompletableFuture
 from tidemark.jobs import JobRecord, remove_record, write_record
 from tidemark.queryable.ports import parse_port_range
 from tidemark.queryable.proxy import JobRoute, QueryableStateClientProxy
+from tidemark.rpc import Server
 from tidemark.runtime.control_client import describe_error
 from tidemark.runtime.history import EndedJob, remember
 from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
@@ -66,11 +66,8 @@ class JobControl:
         """Prepare; nothing listens yet."""
         self._endpoint = endpoint
         self._runner: JobRunner | None = None
-        self._listener: socket.socket | None = None
+        self._server: Server | None = None
         self._proxy: QueryableStateClientProxy | None = None
-        self._connections: set[wire.Connection] = set()
-        self._busy = 0
-        self._idle = threading.Condition()
         self._withdrawn = threading.Event()
         self._closed = threading.Event()
         self._handlers: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -103,14 +100,14 @@ class JobControl:
         """
         self._runner = runner
         settings = runner.execution.settings
-        self._listener, self.address = wire.listen(f"tcp:{self._endpoint.host}:0")
+        listener, self.address = wire.listen(f"tcp:{self._endpoint.host}:0")
         try:
             if settings.configuration.get(Options.QUERYABLE_STATE_ENABLE):
                 self._proxy = self._open_proxy(settings)
         except BaseException:
-            self._listener.close()
+            listener.close()
             raise
-        threading.Thread(target=self._accept, name="tidemark-control", daemon=True).start()
+        self._server = Server([listener], self._endpoint.token, self._respond, name="tidemark-control")
         summary = job_summary(runner)
         try:
             write_record(
@@ -152,17 +149,9 @@ class JobControl:
         return self._job.status.is_terminal_state() and self._closed.wait(_GRACE_S)
 
     def _close_sockets(self) -> None:
-        if self._listener is not None:
-            with contextlib.suppress(OSError):
-                # Closing alone would not wake the thread that accepts.
-                self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
-        with self._idle:
+        if self._server is not None:
             # Whoever asked for the end of the job is still to be told that it came.
-            self._idle.wait_for(lambda: self._busy == 0, _GRACE_S)
-            connections = list(self._connections)
-        for connection in connections:
-            connection.close()
+            self._server.close(_GRACE_S)
         if self._proxy is not None:
             self._proxy.close()
 
@@ -202,46 +191,8 @@ class JobControl:
                     raise IllegalStateError(f"The job ended ({self._job.status.name}) before it answered.")
         return future.result()
 
-    # Sockets
-
-    def _accept(self) -> None:
-        assert self._listener is not None
-        while True:
-            try:
-                sock, _peer = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(sock,), name="tidemark-control", daemon=True).start()
-
-    def _serve(self, sock: socket.socket) -> None:
-        try:
-            connection = wire.accept(sock, self._endpoint.token)
-        except (OSError, TidemarkError) as exc:
-            _log.warning("The control endpoint refused a connection: %s", exc)
-            sock.close()
-            return
-        with self._idle:
-            self._connections.add(connection)
-        try:
-            while True:
-                header, _body = connection.receive()
-                self._respond(connection, header)
-        except OSError:
-            pass
-        finally:
-            with self._idle:
-                self._connections.discard(connection)
-            connection.close()
-
-    def _respond(self, connection: wire.Connection, header: Any) -> None:
-        with self._idle:
-            self._busy += 1
-        try:
-            connection.send(self._answer(header))
-        finally:
-            with self._idle:
-                self._busy -= 1
-                self._idle.notify_all()
+    def _respond(self, connection: wire.Connection, header: Any, _body: bytearray) -> None:
+        connection.send(self._answer(header))
 
     def _answer(self, header: Any) -> list[Any]:
         try:

@@ -16,18 +16,21 @@ from functools import partial
 from typing import Any
 
 from tidemark.errors import SlotLostError
+from tidemark.rpc import Acceptor
 from tidemark.runtime.cancellation import wait_for_all
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.slot.control import ControlClient
 from tidemark.slot.events import SlotEvent, SlotLost
 from tidemark.slot.processes import kill_process
-from tidemark.wire import AuthenticationError, WireClosed, accept, listen
+from tidemark.wire import Connection, WireClosed, listen
 
 __all__ = ["SlotAddress", "SlotManager"]
 
 _log = logging.getLogger(__name__)
 
 _REGISTER_S = 60.0
+_INTRODUCTION_S = 60.0
+"""How long a slot that has connected may take to say which one it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class SlotManager:
         self._launch = launch
         self._bind = bind
         self._query_ports = query_ports
-        self._listener, self.address = listen(f"tcp:{host}:0")
+        listener, self.address = listen(f"tcp:{host}:0")
         self._slots: dict[int, _Slot] = {}
         self._registered = threading.Condition()
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()
@@ -94,7 +97,7 @@ class SlotManager:
         self.on_event: Callable[[], None] = lambda: None
         self.on_silent: Callable[[], None] = lambda: None
         """Called when a slot hangs: tasks that wait for it have to be interrupted."""
-        threading.Thread(target=self._accept, name="slot-registry", daemon=True).start()
+        self._acceptor = Acceptor([listener], token, self._register, name="slot-registry")
         threading.Thread(target=self._ping, name="slot-ping", daemon=True).start()
 
     def ensure(self, count: int) -> None:
@@ -191,7 +194,7 @@ class SlotManager:
             return
         self._closed.set()
         self._await_end(self.send_all("stop"))
-        self._listener.close()
+        self._acceptor.close()
         deadline = time.monotonic() + 5.0
         while any(slot.client.alive for slot in self._slots.values()) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -200,36 +203,25 @@ class SlotManager:
             _remove_scratch(slot)
         self._slots.clear()
 
-    def _accept(self) -> None:
-        while not self._closed.is_set():
-            try:
-                raw, _peer = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._register, args=(raw,), daemon=True).start()
-
-    def _register(self, raw: Any) -> None:
+    def _register(self, connection: Connection) -> None:
         try:
-            connection = accept(raw, self._token)
-            header, _body = connection.receive()
-        except (AuthenticationError, WireClosed, TimeoutError) as exc:
-            _log.warning("A connection to the driver's control port was refused: %s", exc)
+            connection.set_timeout(_INTRODUCTION_S)
+            (_kind, facts), _body = connection.receive()
+            connection.set_timeout(None)
+            index = int(facts["slot"])
+            address = SlotAddress(facts["unix"], facts["tcp"], facts["machine"])
+            pid, started, log = int(facts["pid"]), float(facts["started"]), str(facts["log"])
+        except (OSError, TypeError, ValueError, KeyError) as exc:
+            _log.warning("A connection that did not register as a slot was dropped: %s", exc)
+            connection.close()
             return
-        facts = header[1]
-        index = facts["slot"]
         client = ControlClient(
             connection,
             self._event,
             lambda why: None if self._closed.is_set() else self._event(SlotLost(index, why)),
         )
         with self._registered:
-            self._slots[index] = _Slot(
-                client,
-                SlotAddress(facts["unix"], facts["tcp"], facts["machine"]),
-                facts["pid"],
-                facts["started"],
-                facts["log"],
-            )
+            self._slots[index] = _Slot(client, address, pid, started, log)
             self._registered.notify_all()
 
     def _event(self, event: SlotEvent) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
+from tidemark.rpc import Server
 from tidemark.slot.control import serve_requests
 from tidemark.slot.deploy import Deployment
 from tidemark.slot.events import SlotEvent, SlotReady
@@ -32,7 +33,7 @@ from tidemark.slot.processes import process_started
 from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import write_snapshot
 from tidemark.slot.stacks import operator_stacks
-from tidemark.wire import PATIENCE_S, AuthenticationError, Connection, WireClosed, accept, connect, listen
+from tidemark.wire import PATIENCE_S, Connection, WireClosed, connect, listen
 
 __all__ = ["SlotServer"]
 
@@ -85,8 +86,7 @@ class SlotServer:
 
     def run(self) -> None:
         """Register with the driver and serve until it goes away. Never returns."""
-        for listener in (self._unix, self._tcp):
-            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        Server([self._unix, self._tcp], self._token, self._process, name="slot-data")
         control = self._control = connect(self._settings["driver"], self._token, PATIENCE_S)
         control.send(
             [
@@ -186,28 +186,9 @@ class SlotServer:
         data = path.read_bytes() if path.exists() else b""
         return data[-size:].decode(errors="replace")
 
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                raw, _peer = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve_data, args=(raw,), daemon=True).start()
-
-    def _serve_data(self, raw: socket.socket) -> None:
-        try:
-            connection = accept(raw, self._token)
-        except (AuthenticationError, WireClosed, TimeoutError) as exc:
-            _log.warning("A connection was refused: %s", exc)
-            return
-        handle = self._host.handle
-        try:
-            while True:
-                header, body = connection.receive()
-                answer, data = handle(header, body)
-                connection.send(answer, data)
-        except WireClosed:
-            connection.close()
+    def _process(self, connection: Connection, header: Any, body: bytearray) -> None:
+        answer, data = self._host.handle(header, body)
+        connection.send(answer, data)
 
 
 def main() -> None:

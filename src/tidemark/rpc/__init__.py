@@ -1,0 +1,8 @@
+"""Who listens and who asks, over `tidemark.wire`: one place for tokens, TLS, limits and timeouts."""
+
+from __future__ import annotations
+
+from tidemark.rpc.acceptor import DEFAULT_LIMITS, Acceptor, Limits
+from tidemark.rpc.server import Server
+
+__all__ = ["DEFAULT_LIMITS", "Acceptor", "Limits", "Server"]

@@ -1,0 +1,240 @@
+"""Strangers cost little and get nothing; whoever knows the token gets in whatever they do."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import ssl
+import threading
+
+import pytest
+from tests.unit.rpc.strangers import (
+    DEADLINE_S,
+    TOKEN,
+    descriptors,
+    echo,
+    echoing,
+    gets_through,
+    is_dropped,
+    stranger,
+    until,
+)
+from tests.unit.test_wire import unnamed_tls
+
+from tidemark.rpc import Limits, Server
+from tidemark.rpc.refusals import Refusals
+from tidemark.wire import WireClosed, connect, listen
+
+
+def test_one_server_listens_on_several_addresses(tmp_path):
+    listeners = [listen(f"unix:{tmp_path}/s"), listen("tcp:127.0.0.1:0")]
+    server = Server([sock for sock, _address in listeners], TOKEN, echo, name="Echo")
+
+    assert all([gets_through(address) for _sock, address in listeners])
+    server.close()
+
+
+GARBAGE = {
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3,
+    "zeros": bytes(64),
+    "noise": bytes(range(256)) * 400,
+    "a hello of TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_garbage_is_answered_with_a_challenge_and_nothing_more(garbage):
+    with echoing() as address, stranger(address) as sock:
+        sock.sendall(garbage)
+        received = b""
+        with contextlib.suppress(ConnectionError):
+            while data := sock.recv(1000):
+                received += data
+
+        assert len(received) == 32
+        assert gets_through(address)
+
+
+def test_refused_connections_leave_no_socket_behind(tmp_path):
+    with echoing(f"unix:{tmp_path}/s") as address:
+        before = descriptors()
+
+        for _ in range(20):
+            with pytest.raises(WireClosed):
+                connect(address, b"guess")
+            with stranger(address) as closes_at_once:
+                closes_at_once.sendall(b"half a proof")
+            with stranger(address) as half_open:
+                half_open.shutdown(socket.SHUT_WR)
+                until(lambda sock=half_open: is_dropped(sock))
+
+        until(lambda: descriptors() == before, "closing what was refused")
+        assert gets_through(address)
+
+
+def test_a_client_that_drips_its_proof_is_dropped_at_the_deadline_while_others_get_in():
+    with echoing(limits=Limits(handshake_s=2.0)) as address, stranger(address) as loris:
+        sent = 0
+        while not is_dropped(loris):
+            # The 64th byte would complete the proof, long after the deadline.
+            assert sent < 63, "every byte got the slow client more time"
+            with contextlib.suppress(OSError):
+                loris.sendall(b"x")
+            sent += 1
+            assert gets_through(address)
+            select.select([loris], [], [], 0.4)
+
+        assert gets_through(address)
+
+
+def test_strangers_beyond_the_limit_wait_in_the_backlog(tmp_path):
+    with echoing(f"unix:{tmp_path}/s", limits=Limits(handshakes=3, handshake_s=3600)) as address:
+        strangers = [stranger(address) for _ in range(8)]
+        challenged = set()
+        while len(challenged) < 3:
+            challenged |= set(select.select(strangers, [], [], DEADLINE_S)[0])
+
+        # The rest would have been challenged by the same thread in the same moment.
+        assert len(select.select(strangers, [], [], 0)[0]) == 3
+        for sock in challenged:
+            sock.close()
+        until(lambda: len(select.select(list(set(strangers) - challenged), [], [], 0)[0]) == 3)
+        for sock in strangers:
+            sock.close()
+        assert gets_through(address)
+
+
+def test_idlers_on_all_places_are_hurried_when_others_wait(caplog):
+    with echoing(limits=Limits(handshakes=4, handshake_s=8.0)) as address:
+        idlers = [stranger(address) for _ in range(4)]
+
+        assert gets_through(address)
+
+        for sock in idlers:
+            sock.close()
+    assert "did not prove itself within 2.0 s" in caplog.text
+
+
+def test_many_honest_clients_at_once_all_get_in(tmp_path):
+    results: list[bool] = []
+    with echoing(f"unix:{tmp_path}/s", limits=Limits(handshakes=4)) as address:
+        threads = [threading.Thread(target=lambda: results.append(gets_through(address))) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+
+    assert results == [True] * 40
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01", b"not TLS at all\r\n\r\n"])
+def test_the_deadline_covers_the_tls_handshake(sent):
+    options = {"tls": unnamed_tls(ssl.PROTOCOL_TLS_SERVER), "limits": Limits(handshake_s=2.0)}
+    with echoing(**options) as address, stranger(address) as sock:
+        sock.sendall(sent)
+
+        assert gets_through(address, tls=unnamed_tls(ssl.PROTOCOL_TLS_CLIENT))
+        until(lambda: is_dropped(sock), "dropping a stalled TLS handshake")
+
+
+def test_strangers_cost_no_threads():
+    with echoing() as address:
+        before = threading.active_count()
+        strangers = [stranger(address) for _ in range(50)]
+        for sock in strangers:
+            assert len(sock.recv(32)) == 32
+
+        assert threading.active_count() == before
+        for sock in strangers:
+            sock.close()
+
+
+def test_closing_drops_strangers_and_clients_and_frees_everything(tmp_path):
+    gets_nothing = descriptors()
+    listener, address = listen(f"unix:{tmp_path}/s")
+    server = Server([listener], TOKEN, echo, name="Echo")
+    client, idler = connect(address, TOKEN), stranger(address)
+    idler.recv(32)
+
+    server.close()
+    server.close()
+
+    with pytest.raises(WireClosed):
+        client.receive()
+    assert is_dropped(idler)
+    with pytest.raises(WireClosed, match="Cannot reach"):
+        connect(address, TOKEN)
+    client.close()
+    idler.close()
+    until(lambda: descriptors() == gets_nothing, "closing every socket")
+
+
+def test_requests_under_way_may_answer_within_the_grace():
+    asked, answer = threading.Event(), threading.Event()
+
+    def slowly(connection, header, body):
+        asked.set()
+        answer.wait(DEADLINE_S)
+        connection.send("done")
+
+    listener, address = listen("tcp:127.0.0.1:0")
+    server = Server([listener], TOKEN, slowly, name="Slow")
+    client = connect(address, TOKEN)
+    client.send("do")
+    asked.wait(DEADLINE_S)
+    threading.Timer(0.05, answer.set).start()
+
+    server.close(DEADLINE_S)
+
+    assert client.receive() == ("done", b"")
+    client.close()
+
+
+def test_a_request_that_raises_costs_its_connection_only(caplog):
+    def fussy(connection, header, body):
+        if header == "bad":
+            raise ValueError("no such thing")
+        connection.send(header, body)
+
+    listener, address = listen("tcp:127.0.0.1:0")
+    server = Server([listener], TOKEN, fussy, name="Fussy")
+    client = connect(address, TOKEN)
+    client.send("bad")
+
+    with pytest.raises(WireClosed):
+        client.receive()
+    assert gets_through(address)
+    server.close()
+    client.close()
+    assert "Fussy dropped a connection" in caplog.text
+
+
+def test_a_body_beyond_the_servers_limit_drops_the_client():
+    with echoing(limits=Limits(body=100)) as address:
+        client = connect(address, TOKEN)
+        client.send("large", bytes(101))
+
+        with pytest.raises(WireClosed):
+            client.receive()
+        assert gets_through(address)
+        client.close()
+
+
+def test_a_flood_of_refusals_is_a_line_now_and_then(caplog):
+    now = [0.0]
+    refusals = Refusals("Door", lambda: now[0])
+
+    with caplog.at_level(logging.WARNING):
+        for number in range(1000):
+            refusals.add(f"stranger {number}")
+        now[0] = 10.0
+        refusals.flush()
+        refusals.flush()
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "Door refused a connection: stranger 0",
+        "Door refused 999 connections; the last one: stranger 999",
+    ]
+    assert refusals.due_in is None
