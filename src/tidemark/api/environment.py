@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +25,8 @@ from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient, JobExecutionResult
 from tidemark.api.programmed_options import options_of
 from tidemark.api.spark_schema import type_of_schema
-from tidemark.api.specs import (
-    CollectionSourceSpec,
-    FunctionSourceSpec,
-    SparkBatchSourceSpec,
-    SparkStreamSourceSpec,
-)
+from tidemark.api.spark_sources import stream_spec
+from tidemark.api.specs import CollectionSourceSpec, FunctionSourceSpec, SparkBatchSourceSpec
 from tidemark.api.state_backends import (
     MemoryStateBackend,
     StateBackend,
@@ -276,16 +272,27 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         parallelism = None if isinstance(source_func, ParallelSourceFunction) else 1
         return stream_from_source(self, spec, source_name, optional_type(type_info), parallelism)
 
-    def from_spark_stream(self, df: Any, type_info: Any = None) -> DataStream:
+    def from_spark_stream(
+        self, df: Any, type_info: Any = None, *, partition_by: str | Sequence[str] | None = None
+    ) -> DataStream:
         """The rows of a Spark `DataFrame`, streaming or not, as `Row`s.
+
+        Args:
+            df: The frame.
+            type_info: Type of the rows; from the frame's schema if it is not given.
+            partition_by: Columns that say which partition of the external system a row is from. A watermark then
+                follows the slowest of their values, however Spark deals partitions out to tasks. For Kafka
+                frames with the columns `topic` and `partition` it is these. Meant for a few values per task.
 
         Raises:
             TypeError: Not a `DataFrame`.
+            ConfigError: The frame reads from a source that cannot be replayed, such as a socket, or
+                `partition_by` names a column it does not have.
         """
         if not hasattr(df, "schema") or not hasattr(df, "isStreaming"):
             raise TypeError(f"from_spark_stream() needs a Spark DataFrame, not {df!r}.")
         row_type: TypeInformation = optional_type(type_info) or type_of_schema(df.schema)
-        spec = SparkStreamSourceSpec(df) if df.isStreaming else SparkBatchSourceSpec(df)
+        spec = stream_spec(df, partition_by) if df.isStreaming else SparkBatchSourceSpec(df)
         return stream_from_source(self, spec, "Spark DataFrame", row_type)
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:

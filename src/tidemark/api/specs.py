@@ -246,6 +246,8 @@ class SparkSourceSpec(SourceSpec):
     """A Spark DataFrame; exists on Spark only."""
 
     dataframe: Any
+    partition_columns: tuple[int, ...] = ()
+    """Positions of the columns that say which partition a row is from."""
 
     def for_tasks(self) -> Self:
         """Without the frame, which cannot leave the driver."""
@@ -264,6 +266,8 @@ class SparkStreamSourceSpec(SparkSourceSpec):
     """A streaming Spark DataFrame."""
 
     kind: ClassVar[str] = "spark_stream"
+    closed: bool = False
+    """Whether the partitions of a batch are over with the batch."""
 
     @property
     def bounded(self) -> bool:

@@ -63,6 +63,11 @@ class TimestampsOperator(FunctionOperator):
         """The newest timestamp seen so far, or None."""
         return self._newest
 
+    def take_max_timestamp(self) -> int | None:
+        """The newest timestamp seen since the last call, or None."""
+        newest, self._newest = self._newest, None
+        return newest
+
     def observed_watermark(self) -> int:
         """The watermark of what this subtask has seen; the minimum before any, or without watermarks."""
         if self._newest is None:

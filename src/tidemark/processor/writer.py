@@ -187,6 +187,7 @@ class SavepointWriter:
             source_positions={uid: p for uid, p in old.source_positions.items() if uid not in gone},
             sink_commits={uid: c for uid, c in old.sink_commits.items() if uid not in gone},
             watermarks={uid: w for uid, w in old.watermarks.items() if uid not in gone},
+            partition_marks={uid: m for uid, m in old.partition_marks.items() if uid not in gone},
         )
 
     def _bootstrapped(self, target: NewSavepoint, uid: str, checkpoint_id: int) -> OperatorState:

@@ -398,7 +398,9 @@ class JobExecution:
 
     def _deploy(self, snapshot: CompletedSnapshot | None, metadata: CheckpointMetadata | None) -> None:
         self.watermarks = WatermarkTracker(self.plan)
-        marks = {} if metadata is None else self.watermarks.restore(metadata.watermarks)
+        marks: dict[str, int] = {}
+        if metadata is not None:
+            marks = self.watermarks.restore(metadata.watermarks, metadata.partition_marks, self.clock.now())
         common = Deployment(
             job_id=self.job_id,
             attempt=self.attempt,

@@ -146,6 +146,16 @@ class Pipeline:
             self.emit(source, None, records)
         self._drain_feedback()
 
+    def push_from(self, origin: tuple[Any, ...], source: int, records: Records) -> None:
+        """Push records that all come from one partition of the external system, and report timestamps as its."""
+        self.push(source, records)
+        for vertex_id, operator in self._operators.items():
+            if isinstance(operator, TimestampsOperator) and self.plan.is_fused(vertex_id):
+                newest = operator.take_max_timestamp()
+                if newest is not None:
+                    known = self.report.origins.setdefault(vertex_id, {})
+                    known[origin] = max(newest, known.get(origin, newest))
+
     def pull(self, source: int, slot: int) -> None:
         """Take what the source function in `slot` has buffered, and push it on."""
         self._by_vertex[source].touch(slot)

@@ -63,6 +63,13 @@ class JobPlan:
             return {vertex_id}
         return {source for edge in vertex.inputs for source in self.sources_of(edge.source)}
 
+    def is_fused(self, vertex_id: int) -> bool:
+        """Whether a record gets from its source to a vertex within one task and one call, in the source's order."""
+        vertex = self.vertices[vertex_id]
+        if vertex.placement is Placement.SLOT or vertex_id in self.feedback:
+            return False
+        return all(self.is_fused(edge.source) for edge in vertex.inputs)
+
     def depth_below(self, vertex_id: int) -> int:
         """Most epochs a watermark of a vertex takes until every operator that can read it has it.
 

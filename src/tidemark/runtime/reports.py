@@ -32,6 +32,11 @@ class TaskReport:
     records_out: dict[int, int] = field(default_factory=dict)
     observed: dict[int, int | None] = field(default_factory=dict)
     """Vertex with a watermark strategy -> highest timestamp seen by this task (None: no record)."""
+    origins: dict[int, dict[tuple[Any, ...], int]] = field(default_factory=dict)
+    """The same by the partition that rows name, for vertices fused to such a source: value of their columns ->
+    highest timestamp."""
+    split: str | None = None
+    """What tells the split that was read from the source's others, if its partition number does not."""
     timers: dict[tuple[int, int], int | None] = field(default_factory=dict)
     """(vertex, slot) -> time of its next processing-time timer."""
     position: Any = None

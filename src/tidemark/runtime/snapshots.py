@@ -65,6 +65,7 @@ class _Barrier:
     positions: dict[str, bytes]
     commits: dict[str, bytes]
     watermarks: dict[str, int]
+    partition_marks: dict[str, bytes]
     epoch: int
 
 
@@ -248,7 +249,11 @@ class JobSnapshots:
             if (data := sink.prepare(command.checkpoint_id))
         }
         self._barriers[command.checkpoint_id] = _Barrier(
-            positions, commits, self._job.watermarks.marks(), self._job.epoch
+            positions,
+            commits,
+            self._job.watermarks.marks(),
+            self._job.watermarks.partition_marks(),
+            self._job.epoch,
         )
         request = CutRequest(
             command.checkpoint_id,
@@ -306,6 +311,7 @@ class JobSnapshots:
             source_positions=barrier.positions,
             sink_commits=barrier.commits,
             watermarks=barrier.watermarks,
+            partition_marks=barrier.partition_marks,
             properties={"epoch": str(barrier.epoch)},
             lineage=self._job.lineage,
             operators=tuple(

@@ -26,6 +26,7 @@ from tidemark.runtime.records import Records
 from tidemark.runtime.reports import EpochDirective, TaskReport
 from tidemark.runtime.sinks.factory import make_task_sink
 from tidemark.runtime.slot_manager import SlotAddress
+from tidemark.runtime.sources.origins import by_origin
 from tidemark.runtime.task import run_split
 from tidemark.slot.failure import FailureInfo
 from tidemark.slot.vertex import load_functions
@@ -156,9 +157,15 @@ def _run_frame(
     serializer = serializer_for(vertex.output_type)
     wanted = serializer.arrow_type()
     subtask = partition % vertex.parallelism
+    origin_columns = vertex.spec.partition_columns
     for batch in batches:
-        column = _as_struct(batch, wanted)
-        pipeline.push(source, Records(None, None, subtask, column, serializer))
+        if origin_columns:
+            for origin, part in by_origin(batch, origin_columns):
+                column = _as_struct(part, wanted)
+                pipeline.push_from(origin, source, Records(None, None, subtask, column, serializer))
+        else:
+            column = _as_struct(batch, wanted)
+            pipeline.push(source, Records(None, None, subtask, column, serializer))
         rows = list(pipeline.rows())
         if rows:
             yield rows

@@ -8,7 +8,7 @@ from typing import Any
 from tidemark.runtime.engine import TaskInput
 from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.records import Records
-from tidemark.runtime.sources.splits import SlotSplit, read_split
+from tidemark.runtime.sources.splits import FileSplit, SlotSplit, read_split
 from tidemark.slot.failure import FailureInfo, OperatorFailed
 from tidemark.slot.vertex import Vertex
 
@@ -23,6 +23,8 @@ def run_split(pipeline: Pipeline, task: TaskInput) -> Iterator[tuple[str, bytes]
         return
     vertex = pipeline.plan.vertices[task.source]
     subtask = task.partition % vertex.parallelism
+    if isinstance(task.split, FileSplit):
+        pipeline.report.split = task.split.path
     for records, position in _named(read_split(vertex.spec, task.split, vertex.output_type, subtask), vertex):
         pipeline.push(task.source, records)
         pipeline.report.position = position

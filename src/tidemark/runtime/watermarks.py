@@ -8,70 +8,24 @@ arrived when the watermark follows. Fused vertices pass watermarks on at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark.api.graph import NodeKind
-from tidemark.api.specs import FunctionSourceSpec, SourceSpec, TimestampsSpec
+from tidemark.api.specs import (
+    FileSourceSpec,
+    FunctionSourceSpec,
+    SourceSpec,
+    SparkSourceSpec,
+    SparkStreamSourceSpec,
+    TimestampsSpec,
+)
 from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK
+from tidemark.runtime.generators import Generator, Picture, Seen, instance_key
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.reports import TaskReport
 from tidemark.slot.vertex import Placement, Vertex
 
 __all__ = ["WatermarkTracker"]
-
-
-@dataclass(slots=True)
-class _Generator:
-    """Watermark of one vertex that assigns timestamps, from what each of its parallel instances has seen."""
-
-    strategy: Any
-    newest: dict[int, int] = field(default_factory=dict)
-    """Instance -> newest timestamp; instances that no longer exist hold nothing back."""
-    active: dict[int, int] = field(default_factory=dict)
-    """Instance -> when it last had a record."""
-    owners: dict[int, int] = field(default_factory=dict)
-    """Instance -> the source whose records it saw last."""
-    watermark: int = MIN_WATERMARK
-    idle: bool = False
-
-    def observe(self, seen: dict[tuple[int, int], int | None], whole: set[int], now: int) -> None:
-        """Take what tasks saw.
-
-        Args:
-            seen: (source, instance) -> newest timestamp, None if there was no record.
-            whole: Sources all of whose partitions are in `seen`; what they leave out is gone.
-            now: The time.
-        """
-        for (source, instance), newest in seen.items():
-            if newest is not None:
-                self.newest[instance] = max(newest, self.newest.get(instance, newest))
-                self.active[instance] = now
-                self.owners[instance] = source
-        instances = {instance for _source, instance in seen}
-        self._keep([i for i in self.newest if i in instances or self.owners[i] not in whole])
-        self.update(now)
-
-    def forget(self, source: int) -> None:
-        """A source ended: its instances hold nothing back any more."""
-        self._keep([i for i in self.newest if self.owners[i] != source])
-
-    def _keep(self, instances: list[int]) -> None:
-        if len(instances) != len(self.newest):
-            self.newest = {instance: self.newest[instance] for instance in instances}
-
-    def update(self, now: int) -> None:
-        """Let the watermark follow the slowest instance that is not idle."""
-        timeout = self.strategy.idle_timeout_ms
-        live = [
-            self.strategy.watermark_after(newest)
-            for instance, newest in self.newest.items()
-            if timeout is None or now - self.active[instance] < timeout
-        ]
-        marks = [mark for mark in live if mark is not None]
-        self.idle = timeout is not None and bool(self.active) and not live
-        if marks:
-            self.watermark = max(self.watermark, min(marks))
 
 
 class WatermarkTracker:
@@ -80,7 +34,7 @@ class WatermarkTracker:
     def __init__(self, plan: JobPlan) -> None:
         self._plan = plan
         self._generators = {
-            vertex.id: _Generator(strategy)
+            vertex.id: Generator(strategy)
             for vertex in plan.vertices.values()
             if (strategy := _strategy_of(vertex)) is not None
         }
@@ -89,6 +43,7 @@ class WatermarkTracker:
         }
         self._passed: dict[int, int] = {vertex.id: MIN_WATERMARK for vertex in plan.in_slots()}
         self._feeding = {vertex: plan.sources_of(vertex) for vertex in self._generators}
+        self._fused = {vertex for vertex in self._generators if plan.is_fused(vertex)}
 
     def marks(self) -> dict[str, int]:
         """Uid -> watermark of sources, assigners and slot vertices, to be put into a checkpoint.
@@ -108,11 +63,26 @@ class WatermarkTracker:
             marks[vertex.uid] = MIN_WATERMARK if mark == MAX_WATERMARK else mark
         return marks
 
-    def restore(self, marks: dict[str, int]) -> dict[str, int]:
+    def partition_marks(self) -> dict[str, bytes]:
+        """Uid -> how far each partition behind a generator has come, to be put into a checkpoint."""
+        uids = {source: self._plan.vertices[source].uid for source in self._sources}
+        return {
+            self._plan.vertices[key].uid: stored
+            for key, generator in self._generators.items()
+            if (stored := generator.stored(uids)) is not None
+        }
+
+    def restore(
+        self, marks: dict[str, int], partitions: dict[str, bytes] | None = None, now: int = 0
+    ) -> dict[str, int]:
         """Stand where a checkpoint was taken; returns the marks in force.
 
         If the job has a source the checkpoint does not know, time starts again: its records may be older
-        than everything seen before.
+        than everything seen before. A checkpoint without marks of partitions (0.1.0 wrote none) leaves the
+        watermark where it was, and a partition holds it back from its next record on.
+
+        Raises:
+            RestoreError: The marks of partitions are damaged.
         """
         vertices = self._plan.vertices
         if any(vertices[key].uid not in marks for key in self._sources):
@@ -120,7 +90,9 @@ class WatermarkTracker:
         for vertex in vertices.values():
             mark = marks.get(vertex.uid, MIN_WATERMARK)
             if vertex.id in self._generators:
-                self._generators[vertex.id].watermark = mark
+                stored = (partitions or {}).get(vertex.uid)
+                sources = {vertices[source].uid: source for source in self._feeding[vertex.id]}
+                self._generators[vertex.id].restore(mark, stored, sources, now)
             elif vertex.id in self._sources:
                 self._sources[vertex.id] = (mark, False)
             if vertex.id in self._passed:
@@ -130,30 +102,42 @@ class WatermarkTracker:
     def observe(self, reports: Iterable[TaskReport], now: int) -> None:
         """Take what the tasks of an epoch saw.
 
-        A source that assigns timestamps has a watermark per partition; an assigner further down has one per
-        subtask, whatever sources its records come from.
+        A source that assigns timestamps has a watermark per partition, and so has an assigner fused to it, as far
+        as partitions can be told apart; any other assigner has one per subtask, whatever sources its records
+        come from.
         """
-        reports = [report for report in reports if report.source in self._sources]
-        sources = {report.source for report in reports}
-        # The subtasks of a source function send when they have something; the others give a whole picture.
-        whole = {
-            source
-            for source in sources
-            if not isinstance(self._plan.vertices[source].spec, FunctionSourceSpec)
-        }
-        for vertex_id, generator in self._generators.items():
-            vertex = self._plan.vertices[vertex_id]
-            feeding = self._feeding[vertex_id]
-            seen: dict[tuple[int, int], int | None] = {}
-            for report in reports:
-                if report.source not in feeding:
-                    continue
-                own = report.source == vertex_id
-                instance = report.partition if own else report.partition % vertex.parallelism
-                stamps = (report.observed.get(vertex_id), seen.get((report.source, instance)))
-                seen[report.source, instance] = max((s for s in stamps if s is not None), default=None)
+        by_source: dict[int, list[TaskReport]] = {}
+        for report in reports:
+            if report.source in self._sources:
+                by_source.setdefault(report.source, []).append(report)
+        for key, generator in self._generators.items():
+            seen = [self._seen(key, s, told) for s, told in by_source.items() if s in self._feeding[key]]
             if seen:
-                generator.observe(seen, whole, now)
+                generator.observe(seen, now)
+
+    def _seen(self, vertex_id: int, source: int, reports: list[TaskReport]) -> Seen:
+        """What one source's tasks tell a generator."""
+        spec = self._plan.vertices[source].spec
+        stamps = [report.observed.get(vertex_id) for report in reports]
+        fused = vertex_id in self._fused
+        match spec:
+            case SparkStreamSourceSpec() if spec.partition_columns and fused:
+                told = [pair for report in reports for pair in report.origins.get(vertex_id, {}).items()]
+                return Seen(source, Picture.PARTIAL, [(instance_key(source, value), n) for value, n in told])
+            case SparkStreamSourceSpec(closed=False):
+                return Seen(source, Picture.CROWD, [(None, newest) for newest in stamps])
+            case SparkSourceSpec():
+                numbers = [instance_key(source, report.partition) for report in reports]
+                return Seen(source, Picture.CLOSED, list(zip(numbers, stamps, strict=True)))
+            case FileSourceSpec() if fused:
+                paths = [instance_key(source, report.split) for report in reports]
+                return Seen(source, Picture.WHOLE, list(zip(paths, stamps, strict=True)))
+        # The subtasks of a source function send when they have something; the others give a whole picture.
+        picture = Picture.PARTIAL if isinstance(spec, FunctionSourceSpec) else Picture.WHOLE
+        own = source == vertex_id
+        parallelism = self._plan.vertices[vertex_id].parallelism
+        subtasks = [report.partition if own else report.partition % parallelism for report in reports]
+        return Seen(source, picture, list(zip(subtasks, stamps, strict=True)))
 
     def tick(self, now: int) -> None:
         """Let idle timeouts pass."""

@@ -314,6 +314,25 @@ def test_values_that_merely_pass_stay_an_arrow_column(monkeypatch: pytest.Monkey
     assert set(report.observed.values()) == {3}
 
 
+def test_timestamps_are_reported_by_the_partition_that_rows_come_from() -> None:
+    task = Task(parallelism=2)
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda v, _stamp: v)
+    fused = task.source(type_info=Types.LONG()).map(lambda v: v, Types.LONG())
+    fused.assign_timestamps_and_watermarks(strategy).name("fused").print().name("sink")
+    kept = fused.key_by(lambda v: v, Types.LONG()).map(lambda v: v, Types.LONG())
+    kept.assign_timestamps_and_watermarks(strategy).name("behind").print()
+    task.slots.codec = codec_for(Types.LONG(), serializer_for(Types.LONG()))
+    task.slots.answer = lambda header, values: (values, None)
+    task.start()
+
+    for origin, values in [(("t", 0), [3, 9]), (("t", 1), [4]), (("t", 0), [7]), (("t", 2), [])]:
+        task.pipeline.push_from(origin, task.ids["source"], Records(values))
+    report = task.pipeline.finish(closer=False)
+
+    assert report.origins == {task.ids["fused"]: {("t", 0): 9, ("t", 1): 4}}
+    assert report.observed[task.ids["behind"]] == 9
+
+
 def test_what_passes_from_an_untyped_stream_into_a_typed_one_is_normalised() -> None:
     task = Task(parallelism=1)
     source = task.source()

@@ -166,6 +166,8 @@ class CheckpointMetadata:
     operators: tuple[OperatorState, ...] = ()
     watermarks: dict[str, int] = field(default_factory=dict)
     """Uid -> watermark of sources, timestamp assigners and operators at the barrier."""
+    partition_marks: dict[str, bytes] = field(default_factory=dict)
+    """Uid -> how far each partition behind that source or timestamp assigner has come, in the runtime's encoding."""
     properties: dict[str, str] = field(default_factory=dict)
     """Facts for humans (release that wrote it, backend); no decision depends on them."""
     format_version: int = 1

@@ -196,11 +196,13 @@ class FileSource(_SplitSource):
         self._clock = clock
         self._offsets: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
+        self._begun: set[str] = set()
         self._listed_at: int | None = None
 
     def start(self, position: Any | None) -> None:
         """List the files; those in `position` continue at their offset."""
         self._offsets = dict(position or {})
+        self._begun = {path for path, offset in self._offsets.items() if offset}
         self._listed_at = None
         self._list()
 
@@ -212,14 +214,19 @@ class FileSource(_SplitSource):
                 self._offsets.setdefault(path, 0)
 
     def poll(self) -> SourcePoll | None:
-        """The next bytes of up to one file per partition."""
+        """The next bytes of up to one file per partition.
+
+        A file that was begun is read to its end before others are: until then it holds the watermark back.
+        """
         due = self._monitor_ms is not None and self._clock.now() - (self._listed_at or 0) >= self._monitor_ms
         if due:
             self._list()
         waiting = sorted(path for path, size in self._sizes.items() if self._offsets[path] < size)
         if not waiting:
             return None
+        waiting.sort(key=lambda path: path not in self._begun)
         chosen = waiting[: max(1, self.vertex.parallelism)]
+        self._begun = set(chosen)
         share = max(1 << 16, _BYTES_PER_EPOCH // len(chosen))
         return SourcePoll([FileSplit(path, self._offsets[path], share) for path in chosen])
 

@@ -1,21 +1,17 @@
 """Structured Streaming DataFrames as sources: one query whose callback hands each micro-batch to the epoch loop.
 
-The query's checkpoint directory is scratch. A position of ours is a blob of a few kB taken inside the
-callback: the offsets line of the batch, plus the tail of the file source's log. Restoring writes the blob
-into a fresh directory, renumbered to batch 0 and committed, under a fresh query id; the query continues
-exactly behind it.
+The query's checkpoint directory is scratch. A position of ours is a blob of a few kB taken from it inside the
+callback (`spark_position`); a fresh query started on what it unpacks to continues exactly behind it.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import queue
 import shutil
 import tempfile
 import threading
-import uuid
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +19,22 @@ from tidemark.errors import ExecutionError
 from tidemark.operators.base import MIN_WATERMARK
 from tidemark.runtime.sources.driver import SourcePoll
 from tidemark.runtime.sources.scratch_fs import scratch_location
+from tidemark.runtime.sources.spark_callbacks import protect_callbacks
+from tidemark.runtime.sources.spark_position import pack_initial_position, pack_position, unpack_position
 from tidemark.slot.vertex import Vertex
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkBatchSource", "SparkStreamSource", "pack_position", "unpack_position"]
+__all__ = ["SparkBatchSource", "SparkStreamSource"]
 
 _log = logging.getLogger(__name__)
 
 _STOP_S = 30.0
+_PLAN_S = 120.0
+_PLAN_POLL_S = 0.02
+_WAITING = "Waiting for data to arrive"
+"""What a query says that has looked at its sources and found nothing new."""
 
 
 class SparkBatchSource:
@@ -132,6 +134,7 @@ class SparkStreamSource:
         self._directory = tempfile.mkdtemp(prefix="tidemark-query-")
         if position is not None:
             unpack_position(position, self._directory)
+        protect_callbacks(self._session)
         writer = self.vertex.spec.dataframe.writeStream.foreachBatch(self._handover).option(
             "checkpointLocation", scratch_location(self._session, self._directory)
         )
@@ -162,8 +165,32 @@ class SparkStreamSource:
         self._handover.done()
 
     def position(self) -> Any:
-        """The blob behind the last processed micro-batch; None before the first."""
+        """The blob behind the last processed micro-batch; before the first, where the query has begun.
+
+        Raises:
+            ExecutionError: The query failed, or cannot say in time where it begins.
+        """
+        if self._position is None and self._query is not None:
+            assert self._directory is not None
+            self._await_begin()
+            self._position = pack_initial_position(self._directory)
         return self._position
+
+    def _await_begin(self) -> None:
+        """Wait until the query has fixed the offsets it begins at: it has planned its first trigger."""
+        deadline = time.monotonic() + _PLAN_S
+        while self._current is None and self._handover.offered.empty() and self._query.isActive:
+            if self._query.status["message"] == _WAITING:
+                return
+            if time.monotonic() > deadline:
+                raise ExecutionError(
+                    f"The Spark stream behind source '{self.vertex.name}' has not looked at its input within "
+                    f"{_PLAN_S:.0f} s, so no checkpoint can say where it begins. See that the system it reads from "
+                    f"answers. It is busy with: {self._query.status['message']}",
+                    operator_uid=self.vertex.uid,
+                )
+            time.sleep(_PLAN_POLL_S)
+        self._check()
 
     @property
     def ended(self) -> bool:
@@ -201,48 +228,3 @@ class SparkStreamSource:
                     f"The Spark stream behind source '{self.vertex.name}' failed: {str(error).splitlines()[0][:500]}",
                     operator_uid=self.vertex.uid,
                 ) from error
-
-
-def pack_position(directory: str, batch_id: int) -> dict[str, Any]:
-    """What restores the query behind batch `batch_id`; call it while the callback of that batch waits."""
-    with open(os.path.join(directory, "offsets", str(batch_id))) as stream:
-        offsets = stream.read()
-    logs: dict[str, dict[str, str]] = {}
-    sources = os.path.join(directory, "sources")
-    if os.path.isdir(sources):
-        # The file source numbers its own log; that number, not the batch id, says which entries belong to us.
-        last = json.loads(offsets.split("\n")[2])["logOffset"]
-        for name in os.listdir(sources):
-            logs[name] = _log_tail(os.path.join(sources, name), last)
-    return {"offsets": offsets, "sources": logs}
-
-
-def _log_tail(folder: str, last: int) -> dict[str, str]:
-    numbers = {
-        entry: int(entry.split(".")[0])
-        for entry in os.listdir(folder)
-        if not entry.startswith(".") and int(entry.split(".")[0]) <= last
-    }
-    base = max((number for entry, number in numbers.items() if entry.endswith(".compact")), default=-1)
-    kept: dict[str, str] = {}
-    for entry, number in numbers.items():
-        if number > base or entry == f"{base}.compact":
-            with open(os.path.join(folder, entry)) as stream:
-                kept[entry] = stream.read()
-    return kept
-
-
-def unpack_position(position: dict[str, Any], directory: str) -> None:
-    """Make `directory` the checkpoint of a query that has just committed the packed batch, as batch 0."""
-    files = {
-        "metadata": json.dumps({"id": str(uuid.uuid4())}),
-        "offsets/0": position["offsets"],
-        "commits/0": "v1\n{}",
-    }
-    for name, entries in position["sources"].items():
-        files |= {f"sources/{name}/{entry}": text for entry, text in entries.items()}
-    for path, text in files.items():
-        target = os.path.join(directory, path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "w") as stream:
-            stream.write(text)
