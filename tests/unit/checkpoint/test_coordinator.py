@@ -125,6 +125,18 @@ def test_a_slot_that_acknowledges_twice_counts_once() -> None:
     assert coordinator.pending() == [1]
 
 
+def test_the_first_word_of_a_slot_counts_and_strangers_are_not_heard() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotAcknowledged(1, 7, {"op": SubtaskState(7)}), 101)
+    coordinator.handle(SlotAcknowledged(1, 0, {"op": SubtaskState(0)}), 102)
+    coordinator.handle(SlotAcknowledged(1, 0, {"op": SubtaskState(5)}), 103)
+
+    commands = coordinator.handle(SlotAcknowledged(1, 1, {"op": SubtaskState(1)}), 104)
+
+    assert commands == [WriteMetadata(1, 100, {"op": (SubtaskState(0), SubtaskState(1))})]
+
+
 def test_a_newer_checkpoint_pushes_the_older_out() -> None:
     coordinator = started()
     coordinator.handle(BarrierReached(), 100)
@@ -184,6 +196,34 @@ def test_a_pause_allows_one_at_a_time_and_counts_from_the_end_of_the_last() -> N
     assert coordinator.next_wakeup(300) == 800
     assert coordinator.handle(BarrierReached(), 799) == []
     assert triggered(coordinator.handle(BarrierReached(), 800)) == [2]
+
+
+def test_a_new_attempt_does_not_wait_for_the_pause_of_the_one_before() -> None:
+    coordinator = started(interval=100, min_pause=1000)
+    coordinator.handle(BarrierReached(), 100)
+    complete(coordinator, 1, 110)
+    coordinator.handle(JobRestarting(), 120)
+
+    coordinator.handle(Started(SLOTS), 130)
+
+    assert coordinator.next_wakeup(130) == 230
+    assert triggered(coordinator.handle(BarrierReached(), 230)) == [2]
+
+
+def test_savepoints_that_were_given_up_and_files_that_are_needed_are_known() -> None:
+    coordinator = started()
+    coordinator.handle(SavepointRequested(SAVEPOINT), 0)
+    coordinator.handle(BarrierReached(), 0)
+    coordinator.handle(SlotDeclined(1, 0, FailureReason.DECLINED, "no"), 1)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotAcknowledged(2, 0, {"op": with_files("a.sst")}), 110)
+    assert not coordinator.needs_shared_file("a.sst")
+
+    complete(coordinator, 2, 120)
+
+    assert coordinator.aborted_savepoints() == [SAVEPOINT]
+    assert coordinator.needs_shared_file("a.sst")
+    assert not coordinator.needs_shared_file("b.sst")
 
 
 def test_a_pause_follows_a_failed_one_too() -> None:
