@@ -371,6 +371,17 @@ def test_a_failed_savepoint_leaves_the_job_running_and_is_removed() -> None:
     assert triggered(coordinator.handle(BarrierReached(), 100)) == [2]
 
 
+def test_a_savepoint_that_had_not_begun_is_rejected_once_and_not_taken_by_the_next_attempt() -> None:
+    coordinator = started(interval=None)
+    coordinator.handle(SavepointRequested(SAVEPOINT), 10)
+
+    rejected = coordinator.handle(JobRestarting(), 20)
+
+    assert [type(command) for command in rejected] == [RejectSavepoint]
+    assert coordinator.handle(Started(SLOTS), 30) == []
+    assert coordinator.handle(BarrierReached(), 40) == []
+
+
 def test_a_savepoint_of_a_job_that_does_not_run_is_rejected() -> None:
     coordinator = CheckpointCoordinator(CoordinatorSettings())
 
@@ -473,6 +484,27 @@ def test_shared_files_a_pending_checkpoint_may_refer_to_wait_for_it() -> None:
     ]
 
 
+@pytest.mark.parametrize("ends", ["completes", "is given up"])
+def test_shared_files_go_when_the_checkpoint_that_might_have_needed_them_ends_without(ends: str) -> None:
+    coordinator = started(max_concurrent=2, tolerable_failures=9)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotAcknowledged(1, 0, {"op": with_files("a")}), 101)
+    complete(coordinator, 1, 101)
+    coordinator.handle(BarrierReached(), 200)
+    coordinator.handle(BarrierReached(), 300)
+    assert complete(coordinator, 2, 301) == [NotifyComplete(2, "chk-2"), Discard(1)]
+
+    if ends == "completes":
+        assert complete(coordinator, 3, 302) == [
+            NotifyComplete(3, "chk-3"),
+            Discard(2),
+            Discard(None, ("a",)),
+        ]
+    else:
+        commands = coordinator.handle(SlotDeclined(3, 0, FailureReason.DECLINED, "no"), 302)
+        assert Discard(3, ("a",)) in commands
+
+
 @pytest.mark.parametrize(
     ("keep", "how", "kept"),
     [
@@ -493,6 +525,18 @@ def test_what_stays_when_the_job_ends(keep: Keep, how: JobEnd, kept: bool) -> No
     complete(coordinator, 1, 101)
 
     assert coordinator.handle(JobEnded(how), 200) == ([] if kept else [Discard(1), DiscardJob()])
+
+
+def test_the_records_say_which_checkpoints_are_gone() -> None:
+    coordinator = started()
+    for n in (1, 2):
+        coordinator.handle(BarrierReached(), 100 * n)
+        complete(coordinator, n, 100 * n + 1)
+    assert [record.discarded for record in coordinator.statistics.records()] == [False, True]
+
+    coordinator.handle(JobEnded(JobEnd.FINISHED), 300)
+
+    assert [record.discarded for record in coordinator.statistics.records()] == [True, True]
 
 
 def test_a_job_without_a_complete_checkpoint_leaves_nothing() -> None:
