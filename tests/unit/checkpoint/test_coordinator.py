@@ -125,6 +125,18 @@ def test_a_slot_that_acknowledges_twice_counts_once() -> None:
     assert coordinator.pending() == [1]
 
 
+def test_the_first_word_of_a_slot_counts_and_strangers_are_not_heard() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotAcknowledged(1, 7, {"op": SubtaskState(7)}), 101)
+    coordinator.handle(SlotAcknowledged(1, 0, {"op": SubtaskState(0)}), 102)
+    coordinator.handle(SlotAcknowledged(1, 0, {"op": SubtaskState(5)}), 103)
+
+    commands = coordinator.handle(SlotAcknowledged(1, 1, {"op": SubtaskState(1)}), 104)
+
+    assert commands == [WriteMetadata(1, 100, {"op": (SubtaskState(0), SubtaskState(1))})]
+
+
 def test_a_newer_checkpoint_pushes_the_older_out() -> None:
     coordinator = started()
     coordinator.handle(BarrierReached(), 100)
@@ -184,6 +196,34 @@ def test_a_pause_allows_one_at_a_time_and_counts_from_the_end_of_the_last() -> N
     assert coordinator.next_wakeup(300) == 800
     assert coordinator.handle(BarrierReached(), 799) == []
     assert triggered(coordinator.handle(BarrierReached(), 800)) == [2]
+
+
+def test_a_new_attempt_does_not_wait_for_the_pause_of_the_one_before() -> None:
+    coordinator = started(interval=100, min_pause=1000)
+    coordinator.handle(BarrierReached(), 100)
+    complete(coordinator, 1, 110)
+    coordinator.handle(JobRestarting(), 120)
+
+    coordinator.handle(Started(SLOTS), 130)
+
+    assert coordinator.next_wakeup(130) == 230
+    assert triggered(coordinator.handle(BarrierReached(), 230)) == [2]
+
+
+def test_savepoints_that_were_given_up_and_files_that_are_needed_are_known() -> None:
+    coordinator = started()
+    coordinator.handle(SavepointRequested(SAVEPOINT), 0)
+    coordinator.handle(BarrierReached(), 0)
+    coordinator.handle(SlotDeclined(1, 0, FailureReason.DECLINED, "no"), 1)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotAcknowledged(2, 0, {"op": with_files("a.sst")}), 110)
+    assert not coordinator.needs_shared_file("a.sst")
+
+    complete(coordinator, 2, 120)
+
+    assert coordinator.aborted_savepoints() == [SAVEPOINT]
+    assert coordinator.needs_shared_file("a.sst")
+    assert not coordinator.needs_shared_file("b.sst")
 
 
 def test_a_pause_follows_a_failed_one_too() -> None:
@@ -344,6 +384,17 @@ def test_a_failed_savepoint_leaves_the_job_running_and_is_removed() -> None:
     assert triggered(coordinator.handle(BarrierReached(), 100)) == [2]
 
 
+def test_a_savepoint_that_had_not_begun_is_rejected_once_and_not_taken_by_the_next_attempt() -> None:
+    coordinator = started(interval=None)
+    coordinator.handle(SavepointRequested(SAVEPOINT), 10)
+
+    rejected = coordinator.handle(JobRestarting(), 20)
+
+    assert [type(command) for command in rejected] == [RejectSavepoint]
+    assert coordinator.handle(Started(SLOTS), 30) == []
+    assert coordinator.handle(BarrierReached(), 40) == []
+
+
 def test_a_savepoint_of_a_job_that_does_not_run_is_rejected() -> None:
     coordinator = CheckpointCoordinator(CoordinatorSettings())
 
@@ -446,6 +497,27 @@ def test_shared_files_a_pending_checkpoint_may_refer_to_wait_for_it() -> None:
     ]
 
 
+@pytest.mark.parametrize("ends", ["completes", "is given up"])
+def test_shared_files_go_when_the_checkpoint_that_might_have_needed_them_ends_without(ends: str) -> None:
+    coordinator = started(max_concurrent=2, tolerable_failures=9)
+    coordinator.handle(BarrierReached(), 100)
+    coordinator.handle(SlotAcknowledged(1, 0, {"op": with_files("a")}), 101)
+    complete(coordinator, 1, 101)
+    coordinator.handle(BarrierReached(), 200)
+    coordinator.handle(BarrierReached(), 300)
+    assert complete(coordinator, 2, 301) == [NotifyComplete(2, "chk-2"), Discard(1)]
+
+    if ends == "completes":
+        assert complete(coordinator, 3, 302) == [
+            NotifyComplete(3, "chk-3"),
+            Discard(2),
+            Discard(None, ("a",)),
+        ]
+    else:
+        commands = coordinator.handle(SlotDeclined(3, 0, FailureReason.DECLINED, "no"), 302)
+        assert Discard(3, ("a",)) in commands
+
+
 @pytest.mark.parametrize(
     ("keep", "how", "kept"),
     [
@@ -466,6 +538,18 @@ def test_what_stays_when_the_job_ends(keep: Keep, how: JobEnd, kept: bool) -> No
     complete(coordinator, 1, 101)
 
     assert coordinator.handle(JobEnded(how), 200) == ([] if kept else [Discard(1), DiscardJob()])
+
+
+def test_the_records_say_which_checkpoints_are_gone() -> None:
+    coordinator = started()
+    for n in (1, 2):
+        coordinator.handle(BarrierReached(), 100 * n)
+        complete(coordinator, n, 100 * n + 1)
+    assert [record.discarded for record in coordinator.statistics.records()] == [False, True]
+
+    coordinator.handle(JobEnded(JobEnd.FINISHED), 300)
+
+    assert [record.discarded for record in coordinator.statistics.records()] == [True, True]
 
 
 def test_a_job_without_a_complete_checkpoint_leaves_nothing() -> None:
