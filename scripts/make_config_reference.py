@@ -45,7 +45,10 @@ What is accepted without an effect is listed in [limits](limits.md).
 
 SECTIONS = (
     ("State backends", ("state.backend", "akka.", "taskmanager.")),
-    ("Checkpoints and savepoints", ("state.checkpoints", "state.savepoints", "execution.checkpointing")),
+    (
+        "Checkpoints and savepoints",
+        ("state.checkpoints", "state.savepoints", "execution.checkpointing", "fs."),
+    ),
     ("Restart strategy", ("restart-strategy",)),
     ("Execution", ("execution.", "parallelism.", "pipeline.")),
     ("Queryable state", ("queryable-state",)),

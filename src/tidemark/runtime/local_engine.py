@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.sinks.factory import make_task_sink
 from tidemark.runtime.task import run_split
+from tidemark.scratch import ScratchDirectory
 from tidemark.slot.deploy import Deployment
 from tidemark.slot.failure import FailureInfo
 from tidemark.slot.host import SlotHost
@@ -68,7 +68,7 @@ class LocalEngine:
         """
         self._clock = clock
         self._storage = storage
-        self._scratch = tempfile.TemporaryDirectory(prefix="tidemark-local-")
+        self._scratch = ScratchDirectory("tidemark-local-")
         self._hosts: list[SlotHost] = []
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()
         self._pool: SnapshotPool = pool or ThreadPoolExecutor(2, thread_name_prefix="snapshot")

@@ -27,6 +27,7 @@ from tidemark.runtime.sources.driver import (
     Source,
 )
 from tidemark.runtime.storage import backend_choice, storage_plan
+from tidemark.scratch import sweep_scratch
 from tidemark.slot.vertex import Vertex
 
 __all__ = ["LocalExecutor", "local_parts", "split_source"]
@@ -41,6 +42,7 @@ class LocalExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""
         refuse_spark(graph)
+        sweep_scratch()
         storage = storage_plan(settings)
         engine = LocalEngine(self._clock, storage.savepoints)
         execution = JobExecution(

@@ -26,6 +26,7 @@ from tidemark.runtime.sources.driver import Source
 from tidemark.runtime.sources.spark_stream import SparkBatchSource, SparkStreamSource
 from tidemark.runtime.spark_engine import SparkEngine
 from tidemark.runtime.storage import backend_choice, storage_plan
+from tidemark.scratch import sweep_scratch
 from tidemark.slot.vertex import Vertex
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class SparkExecutor:
 
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
+        sweep_scratch()
         configuration = settings.configuration
         wanted = configuration.to_dict()
         if settings.artifacts.executable is not None:

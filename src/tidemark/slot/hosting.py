@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter, WriterOptions
 from tidemark.checkpoint.storage.base import Storage
+from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import Clock
+from tidemark.errors import ConfigError
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import (
     MIN_WATERMARK,
@@ -23,6 +26,7 @@ from tidemark.operators.base import (
 )
 from tidemark.operators.routing import key_serializer_for
 from tidemark.operators.source import SourceOperator
+from tidemark.private_files import private_directory
 from tidemark.slot.building import operator_of
 from tidemark.slot.codec import BatchCodec, codec_for
 from tidemark.slot.deploy import Deployment, create_keyed_backend
@@ -32,6 +36,8 @@ from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
 
 __all__ = ["Hosted", "Hosting", "SlotMeans"]
+
+_log = logging.getLogger(__name__)
 
 Publish = Callable[[StateDescriptor, KeyedStateBackend, str], None]
 """Makes a state of the operator with that uid queryable."""
@@ -75,8 +81,10 @@ class Hosting:
     def __init__(self, deployment: Deployment, means: SlotMeans) -> None:
         """Prepare; nothing is built yet."""
         self.deployment = deployment
-        self._means = means
         choice = deployment.storage
+        if isinstance(means.storage, FileSystemStorage):
+            means = replace(means, storage=means.storage.with_umask(choice.umask))
+        self._means = means
         self.local = _local_copies(deployment)
         self.writer = SnapshotWriter(
             means.storage,
@@ -161,7 +169,8 @@ class Hosting:
         deployment, root = self.deployment, self._means.scratch
         if deployment.backend.directories:
             chosen = deployment.backend.directories[deployment.slot % len(deployment.backend.directories)]
-            root = Path(chosen.removeprefix("file://")) / f"{deployment.job_id}-{deployment.slot}"
+            own = Path(chosen.removeprefix("file://")) / f"{deployment.job_id}-{deployment.slot}"
+            root = private_directory(own)
         return root / f"attempt-{deployment.attempt}" / f"vertex-{vertex.id}"
 
     def _restored(self, uid: str, scratch: Path) -> RestoredState | None:
@@ -181,5 +190,9 @@ def _local_copies(deployment: Deployment) -> LocalCopies | None:
     if not choice.local_recovery:
         return None
     # Outside of the slot's scratch directory, so that a slot launched again on this machine finds them.
-    root = Path((choice.local_directory or f"{tempfile.gettempdir()}/tidemark-local").split(",")[0])
-    return LocalCopies(root / f"slot-{deployment.slot}", deployment.job_id)
+    root = Path((choice.local_directory or tempfile.gettempdir()).split(",")[0])
+    try:
+        return LocalCopies(root, deployment.job_id, deployment.slot)
+    except (ConfigError, OSError) as exc:
+        _log.warning("Slot %s keeps no local copies of checkpoints: %s", deployment.slot, exc)
+        return None

@@ -13,7 +13,6 @@ import logging
 import os
 import queue
 import shutil
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from tidemark.errors import ExecutionError
 from tidemark.operators.base import MIN_WATERMARK
 from tidemark.runtime.sources.driver import SourcePoll
 from tidemark.runtime.sources.scratch_fs import scratch_location
+from tidemark.scratch import ScratchDirectory
 from tidemark.slot.vertex import Vertex
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ class SparkStreamSource:
         self._handover = _Handover(self._on_input)
         self._position = position
         self._current = None
-        self._directory = tempfile.mkdtemp(prefix="tidemark-query-")
+        self._scratch = ScratchDirectory("tidemark-query-")
+        self._directory = self._scratch.name
         if position is not None:
             unpack_position(position, self._directory)
         writer = (
