@@ -173,10 +173,9 @@ def test_local_copies_are_not_kept_in_a_directory_of_somebody_else(tmp_path, cap
     assert f"{taken} belongs to user {STRANGER}" in caplog.text
 
 
-def test_local_files_of_rocksdb_are_private(tmp_path):
+def test_local_files_of_rocksdb_are_private_and_go_with_the_job(tmp_path):
     seen = new_board()
     place = tmp_path / "rocks"
-    place.mkdir()
     backend = EmbeddedRocksDBStateBackend()
     backend.set_db_storage_paths(str(place))
     env = local_env({}, 1, backend)
@@ -190,3 +189,5 @@ def test_local_files_of_rocksdb_are_private(tmp_path):
     list(results)
 
     assert found == {0o700}
+    results.get_job_client().get_job_execution_result().result(DEADLINE)
+    assert list(place.iterdir()) == []

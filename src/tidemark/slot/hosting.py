@@ -26,7 +26,8 @@ from tidemark.operators.base import (
 )
 from tidemark.operators.routing import key_serializer_for
 from tidemark.operators.source import SourceOperator
-from tidemark.private_files import private_directory
+from tidemark.private_files import make_directories
+from tidemark.scratch import ScratchDirectory, sweep_scratch
 from tidemark.slot.building import operator_of
 from tidemark.slot.codec import BatchCodec, codec_for
 from tidemark.slot.deploy import Deployment, create_keyed_backend
@@ -85,6 +86,8 @@ class Hosting:
         if isinstance(means.storage, FileSystemStorage):
             means = replace(means, storage=means.storage.with_umask(choice.umask))
         self._means = means
+        self._chosen: ScratchDirectory | None = None
+        """Below the directory the user chose for files of backends, once it is needed."""
         self.local = _local_copies(deployment)
         self.writer = SnapshotWriter(
             means.storage,
@@ -154,6 +157,11 @@ class Hosting:
         operator.initialize(self._restored(vertex.uid, scratch))
         operator.open()
 
+    def close(self) -> None:
+        """Every operator is closed: remove their files, wherever the user wanted them to be."""
+        if self._chosen is not None:
+            self._chosen.cleanup()
+
     def _info(self, vertex: Any) -> SubtaskInfo:
         return SubtaskInfo(
             vertex.name,
@@ -166,12 +174,18 @@ class Hosting:
         )
 
     def _scratch_of(self, vertex: Any) -> Path:
-        deployment, root = self.deployment, self._means.scratch
-        if deployment.backend.directories:
-            chosen = deployment.backend.directories[deployment.slot % len(deployment.backend.directories)]
-            own = Path(chosen.removeprefix("file://")) / f"{deployment.job_id}-{deployment.slot}"
-            root = private_directory(own)
-        return root / f"attempt-{deployment.attempt}" / f"vertex-{vertex.id}"
+        return self._scratch_root() / f"attempt-{self.deployment.attempt}" / f"vertex-{vertex.id}"
+
+    def _scratch_root(self) -> Path:
+        deployment, directories = self.deployment, self.deployment.backend.directories
+        if not directories:
+            return self._means.scratch
+        if self._chosen is None:
+            base = directories[deployment.slot % len(directories)].removeprefix("file://")
+            make_directories(base, 0o700)
+            sweep_scratch(base)
+            self._chosen = ScratchDirectory(f"tidemark-{deployment.job_id[:8]}-{deployment.slot}-", base)
+        return Path(self._chosen.name)
 
     def _restored(self, uid: str, scratch: Path) -> RestoredState | None:
         deployment = self.deployment
