@@ -49,7 +49,10 @@ What is accepted without an effect is listed in [limits](limits.md).
 
 SECTIONS = (
     ("State backends", ("state.backend", "akka.", "taskmanager.")),
-    ("Checkpoints and savepoints", ("state.checkpoints", "state.savepoints", "execution.checkpointing")),
+    (
+        "Checkpoints and savepoints",
+        ("state.checkpoints", "state.savepoints", "execution.checkpointing", "fs."),
+    ),
     ("Restart strategy", ("restart-strategy",)),
     ("Execution", ("execution.", "parallelism.", "pipeline.", "task.", "heartbeat.")),
     ("Queryable state", ("queryable-state",)),

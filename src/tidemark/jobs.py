@@ -2,8 +2,8 @@
 
 The directory is `$TIDEMARK_HOME`, by default `~/.tidemark`. A driver writes `<job id>.json` when its job
 starts and removes it when the job ends; the command line and query clients read it. Files hold the job's
-token, so only their owner may read them. A file whose driver is gone counts as absent and is removed by
-whoever notices.
+token, so only their owner may read them, and nothing is believed that others could have put there. A file
+whose driver is gone counts as absent and is removed by whoever notices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import tempfile
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tidemark.errors import JobNotFoundError
+from tidemark.errors import ConfigError, JobNotFoundError
+from tidemark.private_files import open_private, private_directory
 
 __all__ = [
     "TOKEN_VARIABLE",
@@ -66,9 +67,12 @@ def registry_directory() -> Path:
 
 
 def write_record(record: JobRecord) -> Path:
-    """Publish a job, replacing an older record of the same id; returns the file."""
-    directory = registry_directory()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Publish a job, replacing an older record of the same id; returns the file.
+
+    Raises:
+        ConfigError: The directory is not this user's own.
+    """
+    directory = private_directory(registry_directory())
     # mkstemp creates the file for its owner only, and a reader sees the old record or the new one.
     handle, temporary = tempfile.mkstemp(prefix=".", dir=directory)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -84,10 +88,14 @@ def remove_record(job_id: str) -> None:
 
 
 def list_jobs() -> list[JobRecord]:
-    """Records of all running jobs, oldest first."""
+    """Records of all running jobs, oldest first.
+
+    Raises:
+        ConfigError: The directory is not this user's own, so its records may be anybody's.
+    """
     directory = registry_directory()
     records = []
-    for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
+    for path in sorted(private_directory(directory).glob("*.json")) if directory.is_dir() else ():
         record = _read(path)
         if record is None:
             continue
@@ -124,9 +132,10 @@ def find_job(prefix_or_id: str) -> JobRecord:
 
 def _read(path: Path) -> JobRecord | None:
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        with open(open_private(path, os.O_RDONLY), encoding="utf-8") as file:
+            raw = json.load(file)
         return JobRecord(**{field.name: raw[field.name] for field in fields(JobRecord)})
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ConfigError, ValueError, KeyError, TypeError):
         # Gone since the listing, or not ours.
         return None
 

@@ -24,7 +24,7 @@ def newest_checkpoint(directory):
 def run_until(directory, backend, checkpoint, completions):
     """Run the program; kill it after that many completed checkpoints. Returns whether it finished."""
     command = [sys.executable, PROGRAM, str(directory), backend, *([checkpoint] if checkpoint else [])]
-    # Whoever is killed cannot remove its scratch directory; here it goes with the test's own.
+    # Whoever is killed cannot remove its scratch directory; the next driver does.
     scratch = {**os.environ, "TMPDIR": str(directory)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=scratch) as process:
         assert process.stdout is not None
@@ -48,6 +48,7 @@ def test_a_killed_driver_costs_neither_an_element_nor_a_line(tmp_path, backend):
         # On a slow machine the rest of the stream may fit between few checkpoints.
         finished = finished or run_until(tmp_path, backend, newest_checkpoint(tmp_path), rng.randint(1, 12))
     assert finished or run_until(tmp_path, backend, newest_checkpoint(tmp_path), -1)
+    assert not list(tmp_path.glob("tidemark-*")), "scratch directories of the dead are swept"
     visible = [path for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")]
     lines = sorted(line for path in visible for line in path.read_text().splitlines())
     assert lines == sorted(f"{key} {count}" for key in range(50) for count in range(1, TOTAL // 50 + 1))

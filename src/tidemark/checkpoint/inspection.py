@@ -23,6 +23,8 @@ from tidemark.state.snapshot import StateMeta
 
 __all__ = ["describe", "verify"]
 
+_DEEPEST = 50
+
 
 def describe(path: str, storage: Storage | None = None) -> dict[str, Any]:
     """What a checkpoint or savepoint holds, as plain data for text or JSON output.
@@ -187,7 +189,7 @@ def _operator_states(operator: OperatorState) -> list[dict[str, Any]]:
 def _readable(data: bytes) -> Any:
     """What bytes of a source or sink mean: MessagePack, which the runtime writes, else text, else digits."""
     try:
-        return msgspec.msgpack.decode(data)
+        return _plain(msgspec.msgpack.decode(data))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         pass
     try:
@@ -195,3 +197,21 @@ def _readable(data: bytes) -> Any:
     except UnicodeDecodeError:
         return data.hex()
     return text if text.isprintable() or text.strip().isprintable() else data.hex()
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The value as JSON has it, down to a depth that every renderer can follow.
+
+    Raises:
+        ValueError: It is nested deeper than any position is.
+    """
+    if depth > _DEEPEST:
+        raise ValueError("too deep")
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else repr(key): _plain(inner, depth + 1)
+            for key, inner in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner, depth + 1) for inner in value]
+    return value

@@ -5,8 +5,10 @@ byte of it verifies. Whatever goes wrong with a copy is logged, never raised.
 
 ::
 
-    <root>/<job id>/chk-<n>/<operator>/<state>/part-<subtask>.parquet     tables, named as in the checkpoint
-                           /native/<checksum>                             hard links of native files
+    <root>/tidemark-copies-<uid>/<job id>/slot-<i>/chk-<n>/<operator>/<state>/part-<subtask>.parquet   tables
+                                                          /native/<checksum>           hard links of native files
+
+The first directory is this user's alone; copies in it are not believed if it is somebody else's.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ import xxhash
 from tidemark.checkpoint.format.read import verify_table
 from tidemark.checkpoint.metadata.model import FileHandle, TableHandle
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
-from tidemark.errors import StorageError
+from tidemark.errors import ConfigError, StorageError
+from tidemark.private_files import make_directories, open_private, private_directory
 
 __all__ = ["LocalCopies"]
 
@@ -34,8 +37,16 @@ _log = logging.getLogger(__name__)
 class LocalCopies:
     """The copies one slot keeps. Safe to use from the snapshot threads of the slot."""
 
-    def __init__(self, root: Path, job_id: str) -> None:
-        self._root = Path(root) / job_id
+    def __init__(self, root: Path, job_id: str, slot: int) -> None:
+        """Keep copies below `root`, which others may use as well.
+
+        Raises:
+            ConfigError: This user's directory below `root` is somebody else's; the message names it.
+            OSError: It cannot be made.
+        """
+        mine = private_directory(Path(root) / f"tidemark-copies-{os.geteuid()}")
+        self._job = private_directory(mine / job_id)
+        self._root = private_directory(self._job / f"slot-{slot}")
         self.storage = FileSystemStorage(sync=False)
 
     def directory(self, checkpoint_id: int) -> Path:
@@ -47,9 +58,9 @@ class LocalCopies:
         """A file that writes to `file` and to the copy of table `path`."""
         target = self.directory(checkpoint_id) / path
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            copy = target.open("wb")
-        except OSError as exc:
+            make_directories(target.parent, 0o700)
+            copy = open(open_private(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")  # noqa: SIM115
+        except (OSError, ConfigError) as exc:
             _log.warning("No local copy of %s: %s", path, exc)
             yield file
             return
@@ -60,7 +71,7 @@ class LocalCopies:
         """Keep a native file that was, or had been, uploaded as `handle`."""
         target = self._native(checkpoint_id, handle)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(target.parent, 0o700)
             with suppress(FileExistsError):
                 os.link(source, target)
         except OSError as exc:
@@ -108,6 +119,9 @@ class LocalCopies:
     def close(self) -> None:
         """Delete all copies: the job has ended."""
         shutil.rmtree(self._root, ignore_errors=True)
+        with suppress(OSError):
+            # The last slot of the job on this machine.
+            self._job.rmdir()
 
     def _native(self, checkpoint_id: int, handle: FileHandle) -> Path:
         return self.directory(checkpoint_id) / "native" / handle.checksum.hex()

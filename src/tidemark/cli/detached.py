@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tidemark.cli.program import ProgramSettings
 from tidemark.jobs import list_jobs, registry_directory
+from tidemark.private_files import private_directory
 from tidemark.runtime.history import read_history
 
 __all__ = ["StartedProgram", "run_detached"]
@@ -36,8 +37,8 @@ class StartedProgram:
 
 def run_detached(program: str, arguments: Sequence[str], settings: ProgramSettings) -> StartedProgram:
     """Start the program and return as soon as its first job is registered."""
-    directory = registry_directory() / "logs"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_directory(registry_directory())
+    directory = private_directory(registry_directory() / "logs")
     stamp = time.strftime("%Y%m%d-%H%M%S")
     handle, log = tempfile.mkstemp(prefix=f"run-{stamp}-", suffix=".log", dir=directory)
     started = round(time.time() * 1000)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidemark.cli import snapshot_text
-from tidemark.cli.text import columns, date_time, duration, size
+from tidemark.cli.text import columns, date_time, duration, size, visible
 from tidemark.errors import TidemarkError
 
 if TYPE_CHECKING:
@@ -235,11 +235,11 @@ class TextOutput(Output):
 
     def snapshot(self, description: dict[str, Any]) -> None:
         """Header, sources and sinks, then each operator with its states."""
-        _echo(snapshot_text.snapshot_lines(description))
+        _echo([visible(line) for line in snapshot_text.snapshot_lines(description)])
 
     def verified(self, path: str, problems: list[str]) -> None:
         """One line per problem."""
-        _echo(problems)
+        _echo([visible(problem) for problem in problems])
         word = "problem" if len(problems) == 1 else "problems"
         click.echo(f"{path}: {len(problems)} {word}." if problems else f"{path} is intact.")
 
@@ -268,7 +268,7 @@ class TextOutput(Output):
         rows += [(s.uid, s.state, s.kind, s.added, s.removed, s.changed) for s in differing]
         lines = columns(rows)
         for state, line in zip([None, *differing], lines, strict=True):
-            click.echo(line)
+            click.echo(visible(line))
             for what, keys in state.samples.items() if state is not None else ():
                 if keys:
                     more = ", ..." if len(keys) < getattr(state, what) else ""

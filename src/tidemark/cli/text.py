@@ -6,14 +6,18 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-__all__ = ["columns", "date_time", "duration", "size"]
+__all__ = ["columns", "date_time", "duration", "size", "visible"]
 
 
 def date_time(millis: int | None) -> str:
     """A moment in local time, a dash if there is none."""
     if millis is None:
         return "-"
-    return datetime.fromtimestamp(millis / 1000).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(millis / 1000).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        # A snapshot may say anything.
+        return f"{millis} ms"
 
 
 def duration(millis: int | float | None) -> str:
@@ -45,3 +49,10 @@ def columns(rows: Iterable[Sequence[Any]], indent: str = "") -> list[str]:
         (indent + "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)])).rstrip()
         for row in texts
     ]
+
+
+def visible(line: str) -> str:
+    """`line` with its control characters written out: names in a snapshot must not steer the terminal."""
+    if line.isprintable():
+        return line
+    return "".join([char if char.isprintable() else ascii(char)[1:-1] for char in line])

@@ -70,7 +70,10 @@ class Options:
         .string_type()
         .no_default_value()
         .with_synonyms(_CHECKPOINTING + "local-backup.dirs")
-        .with_description("Where local copies live; unset means the worker's temporary directory.")
+        .with_description(
+            "Where local copies live, in a private directory for each user; unset means the worker's temporary "
+            "directory."
+        )
     )
     MEMORY_THRESHOLD = (
         _key("state.backend.fs.memory-threshold")
@@ -120,6 +123,15 @@ class Options:
         .no_default_value()
         .with_synonyms(_CHECKPOINTING + "dir")
         .with_description("Data and metadata of checkpoints; reachable from the driver and all workers.")
+    )
+    FS_UMASK = (
+        _key("fs.permissions.umask-mode")
+        .string_type()
+        .default_value("077")
+        .with_description(
+            "Permissions, in octal, that files and directories of checkpoints and savepoints on local disks do not "
+            "get; '027' lets the group read. Directories that exist already are left as they are."
+        )
     )
     NUM_RETAINED = (
         _key("state.checkpoints.num-retained")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import tempfile
 from typing import Any
 
 from tidemark.api.executor import PythonArtifacts
 from tidemark.errors import ConfigError
+from tidemark.scratch import scratch_for_life
 
 __all__ = ["ship_artifacts"]
 
@@ -45,7 +45,7 @@ def _importable(path: str) -> str:
     """A package directory as a zip; anything else as it is."""
     if not os.path.isdir(path):
         return path
-    folder = tempfile.mkdtemp(prefix="tidemark-ship-")
+    folder = scratch_for_life("tidemark-ship-")
     name = os.path.basename(os.path.normpath(path))
     return shutil.make_archive(
         os.path.join(folder, name), "zip", os.path.dirname(os.path.abspath(path)), name

@@ -23,7 +23,8 @@ from tidemark import wire
 from tidemark.config import ConfigOption, Options
 from tidemark.errors import ConfigError, IllegalStateError
 from tidemark.futures import CompletableFuture
-from tidemark.jobs import JobRecord, remove_record, write_record
+from tidemark.jobs import JobRecord, registry_directory, remove_record, write_record
+from tidemark.private_files import private_directory
 from tidemark.queryable.ports import parse_port_range
 from tidemark.queryable.proxy import JobRoute, QueryableStateClientProxy
 from tidemark.rpc import Server
@@ -96,8 +97,11 @@ class JobControl:
         A registry that cannot be written costs a warning, not the job.
 
         Raises:
-            ConfigError: No port is free for the queryable-state proxy.
+            ConfigError: No port is free for the queryable-state proxy, or the registry is somebody else's.
         """
+        with contextlib.suppress(OSError):
+            # Refused before anything listens; a place that cannot be written is only a warning, below.
+            private_directory(registry_directory())
         self._runner = runner
         settings = runner.execution.settings
         listener, self.address = wire.listen(f"tcp:{self._endpoint.host}:0")
@@ -135,7 +139,7 @@ class JobControl:
             remove_record(ended.job_id)
         try:
             remember(ended)
-        except OSError as exc:
+        except (OSError, ConfigError) as exc:
             _log.warning("The history of jobs was not written: %s", exc)
         self._withdrawn.set()
         self._close_sockets()

@@ -1,7 +1,8 @@
 """The last jobs that ended on this machine: a small file beside the registry of running ones.
 
 One JSON object per line in `$TIDEMARK_HOME/history.jsonl`, oldest first, the newest `LIMIT` kept. Drivers
-that end at the same time take turns by a lock file; a reader sees the old file or the new one.
+that end at the same time take turns by a lock file; a reader sees the old file or the new one. Links and files
+of other users are refused, not followed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tidemark.jobs import registry_directory
+from tidemark.private_files import open_private, private_directory
 
 __all__ = ["LIMIT", "EndedJob", "read_history", "remember"]
 
@@ -39,9 +41,18 @@ class EndedJob(msgspec.Struct, frozen=True):
 
 
 def read_history() -> list[EndedJob]:
-    """The ended jobs, oldest first. Lines that cannot be read are left out."""
+    """The ended jobs, oldest first. Lines that cannot be read are left out.
+
+    Raises:
+        ConfigError: The directory or the file is not this user's own.
+    """
+    path = _path()
+    if not path.parent.is_dir():
+        return []
+    private_directory(path.parent)
     try:
-        lines = _path().read_bytes().splitlines()
+        with open(open_private(path, os.O_RDONLY), "rb") as file:
+            lines = file.read().splitlines()
     except OSError:
         return []
     jobs = []
@@ -58,10 +69,11 @@ def remember(job: EndedJob) -> None:
 
     Raises:
         OSError: The directory cannot be written.
+        ConfigError: The directory or a file in it is not this user's own.
     """
     path = _path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(path.with_suffix(".lock"), "w") as lock:
+    private_directory(path.parent)
+    with open(open_private(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = [*read_history(), job][-LIMIT:]
         handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)

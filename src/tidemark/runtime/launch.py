@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from tidemark.scratch import ScratchDirectory, sweep_scratch
+
 __all__ = ["launch_slots"]
 
 
@@ -26,12 +28,13 @@ def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
     base = setting.pop("directory", None) or tempfile.gettempdir()
     if len(base) > 60:
         base = "/tmp"
-    scratch = tempfile.mkdtemp(prefix=f"tidemark-{setting['job_id'][:8]}-{setting['slot']}-", dir=base)
-    setting["scratch"] = scratch
+    sweep_scratch(base)
+    scratch = ScratchDirectory(f"tidemark-{setting['job_id'][:8]}-{setting['slot']}-", base)
+    setting["scratch"] = scratch.name
     setting["sys_path"] = sys.path
     if setting["bind"] is None:
         setting["bind"] = _own_address(setting["driver"])
-    log = os.path.join(scratch, "slot.log")
+    log = os.path.join(scratch.name, "slot.log")
     with open(log, "wb") as stream:
         process = subprocess.Popen(
             [sys.executable, "-m", "tidemark.slot.server"],
@@ -39,10 +42,11 @@ def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
             stdout=stream,
             stderr=stream,
             start_new_session=True,
-            close_fds=True,
-            cwd=scratch,
+            pass_fds=(scratch.fileno(),),
+            cwd=scratch.name,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
+    scratch.hand_over()
     assert process.stdin is not None
     process.stdin.write(json.dumps(setting).encode() + b"\n")
     process.stdin.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from tidemark.runtime.slot_statistics import SlotStatistics
 from tidemark.runtime.snapshot_threads import SnapshotPool, SnapshotThreads
 from tidemark.runtime.task import run_split
 from tidemark.runtime.worker import Abandoned, Worker
+from tidemark.scratch import ScratchDirectory
 from tidemark.slot.deploy import Deployment
 from tidemark.slot.events import SlotEvent, SlotReady
 from tidemark.slot.failure import FailureInfo
@@ -102,7 +102,7 @@ class LocalEngine:
         self._clock = clock
         self._storage = storage
         self._cancellation = cancellation or Cancellation()
-        self._scratch = tempfile.TemporaryDirectory(prefix="tidemark-local-", ignore_cleanup_errors=True)
+        self._scratch = ScratchDirectory("tidemark-local-")
         self._hosts: list[SlotHost] = []
         self._statistics = SlotStatistics()
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()

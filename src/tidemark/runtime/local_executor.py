@@ -21,6 +21,7 @@ from tidemark.runtime.runner import JobHandle, JobRunner
 from tidemark.runtime.sinks.factory import make_driver_sink, wants_frame
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.storage import backend_choice, storage_plan
+from tidemark.scratch import sweep_scratch
 
 __all__ = ["LocalExecutor", "local_parts"]
 
@@ -34,6 +35,7 @@ class LocalExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""
         refuse_spark(graph)
+        sweep_scratch()
         storage = storage_plan(settings)
         engine = LocalEngine(
             self._clock, storage.savepoints, cancellation=Cancellation.of(settings.configuration)

@@ -8,10 +8,8 @@ visible file once, so what the query sees is exactly-once. The directory is neve
 from __future__ import annotations
 
 import base64
-import tempfile
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +17,9 @@ import pyarrow as pa
 from tidemark.api.connectors.file_system import BucketAssigner, FileSink, OutputFileConfig
 from tidemark.api.connectors.serialization import Encoder
 from tidemark.config import Options
+from tidemark.private_files import make_directories
 from tidemark.runtime.session import find_or_create_session
+from tidemark.scratch import scratch_for_life
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.types.typeinfo import TypeInformation
@@ -94,8 +94,8 @@ def stream_of(stream: DataStream) -> DataFrame:
 def _directory(checkpoints: str | None) -> str:
     """A new directory that driver and executors see: beside the checkpoints if they have one."""
     if checkpoints is None:
-        return tempfile.mkdtemp(prefix="tidemark-spark-stream-")
+        return scratch_for_life("tidemark-spark-stream-")
     directory = f"{checkpoints.rstrip('/')}/spark-streams/{uuid.uuid4().hex}"
     if "://" not in directory or directory.startswith("file://"):
-        Path(directory.removeprefix("file://")).mkdir(parents=True)
+        make_directories(directory.removeprefix("file://"), 0o700)
     return directory

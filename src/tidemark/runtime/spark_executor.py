@@ -24,6 +24,7 @@ from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
 from tidemark.runtime.storage import backend_choice, storage_plan
+from tidemark.scratch import sweep_scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +46,7 @@ class SparkExecutor:
 
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
+        sweep_scratch()
         configuration = settings.configuration
         limits = SlotLimits.of(configuration)
         wanted = configuration.to_dict()

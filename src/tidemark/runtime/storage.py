@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tidemark.api.checkpoint_storage import (
@@ -15,12 +16,14 @@ from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
-from tidemark.config import Options
+from tidemark.config import Configuration, Options
+from tidemark.errors import ConfigError
 from tidemark.slot.deploy import BackendChoice, StorageChoice
 
-__all__ = ["StoragePlan", "backend_choice", "storage_plan"]
+__all__ = ["StoragePlan", "backend_choice", "storage_plan", "umask_of"]
 
 _MEMORY_ROOT = "/memory"
+_UMASK = re.compile("0?0[0-7]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +46,30 @@ class StoragePlan:
 
 def storage_plan(settings: JobSettings) -> StoragePlan:
     """What the checkpoint storage of `settings` means."""
-    files = FileSystemStorage()
-    storage = settings.checkpoint_storage
     configuration = settings.configuration
+    umask = umask_of(configuration)
+    files = FileSystemStorage(umask=umask)
+    storage = settings.checkpoint_storage
     queryable = bool(configuration.get(Options.QUERYABLE_STATE_ENABLE))
     compression = settings.snapshot_compression
     if isinstance(storage, FileSystemCheckpointStorage):
         choice = StorageChoice(
             inline_threshold=storage.get_min_file_size_threshold(),
             compression=compression,
+            umask=umask,
             local_recovery=bool(configuration.get(Options.LOCAL_RECOVERY)),
             local_directory=configuration.get(Options.LOCAL_RECOVERY_DIRS),
         )
         return StoragePlan(files, files, storage.get_checkpoint_path() or "", choice, queryable)
     if isinstance(storage, CustomCheckpointStorage):
         custom = MappedStorage(storage.storage)
-        choice = StorageChoice(inline_threshold=None, compression=compression)
+        choice = StorageChoice(inline_threshold=None, compression=compression, umask=umask)
         return StoragePlan(custom, custom, storage.get_checkpoint_path() or "", choice, queryable)
     memory = storage if isinstance(storage, JobManagerCheckpointStorage) else JobManagerCheckpointStorage()
     choice = StorageChoice(
         inline_threshold=None,
         compression=compression,
+        umask=umask,
         max_state_size=memory.get_max_state_size(),
         frame_size=int(configuration.get(Options.AKKA_FRAMESIZE)),
     )
@@ -71,6 +77,22 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
     if path is not None:
         return StoragePlan(files, files, path, choice, queryable)
     return StoragePlan(MemoryStorage(), files, _MEMORY_ROOT, choice, queryable)
+
+
+def umask_of(configuration: Configuration) -> int:
+    """Permissions that files of checkpoints and savepoints on local disks do not have.
+
+    Raises:
+        ConfigError: The value is no octal number, or would keep the owner out.
+    """
+    text = configuration.get(Options.FS_UMASK).strip()
+    if _UMASK.fullmatch(text) is None:
+        raise ConfigError(
+            f"{Options.FS_UMASK.key} is {text!r}, but has to be three octal digits that leave the owner alone, such "
+            "as '077' (nobody else), '027' (the group may read) or '022'. Quote it in YAML.",
+            key=Options.FS_UMASK.key,
+        )
+    return int(text, 8)
 
 
 def backend_choice(settings: JobSettings) -> BackendChoice:

@@ -40,6 +40,8 @@ class StorageChoice:
     compression: bool = False
     max_state_size: int | None = None
     frame_size: int | None = None
+    umask: int = 0o077
+    """Permissions that new files and directories on local disks do not have."""
     local_recovery: bool = False
     local_directory: str | None = None
 

@@ -108,6 +108,8 @@ class SlotHost:
             self.queryable.clear()
             self._failed = None
             self._epoch = -1
+            if self._hosting is not None:
+                self._hosting.close()
             self._hosting = None
             shutil.rmtree(self._means.scratch, ignore_errors=True)
 

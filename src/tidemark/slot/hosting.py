@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter, WriterOptions
 from tidemark.checkpoint.storage.base import Storage
+from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import Clock
+from tidemark.errors import ConfigError
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import (
     MIN_WATERMARK,
@@ -22,6 +25,8 @@ from tidemark.operators.base import (
     SubtaskInfo,
 )
 from tidemark.operators.source import SourceOperator
+from tidemark.private_files import make_directories
+from tidemark.scratch import ScratchDirectory, sweep_scratch
 from tidemark.slot.building import operator_of
 from tidemark.slot.codec import BatchCodec, codec_for
 from tidemark.slot.deploy import Deployment, create_keyed_backend
@@ -32,6 +37,8 @@ from tidemark.state.key_groups import compute_key_group_range_for_operator_index
 from tidemark.state.key_tokens import key_serializer_for
 
 __all__ = ["Hosted", "Hosting", "SlotMeans"]
+
+_log = logging.getLogger(__name__)
 
 Publish = Callable[[StateDescriptor, KeyedStateBackend, str], None]
 """Makes a state of the operator with that uid queryable."""
@@ -75,8 +82,12 @@ class Hosting:
     def __init__(self, deployment: Deployment, means: SlotMeans) -> None:
         """Prepare; nothing is built yet."""
         self.deployment = deployment
-        self._means = means
         choice = deployment.storage
+        if isinstance(means.storage, FileSystemStorage):
+            means = replace(means, storage=means.storage.with_umask(choice.umask))
+        self._means = means
+        self._chosen: ScratchDirectory | None = None
+        """Below the directory the user chose for files of backends, once it is needed."""
         self.local = _local_copies(deployment)
         self.writer = SnapshotWriter(
             means.storage,
@@ -146,6 +157,11 @@ class Hosting:
         operator.initialize(self._restored(vertex.uid, scratch))
         operator.open()
 
+    def close(self) -> None:
+        """Every operator is closed: remove their files, wherever the user wanted them to be."""
+        if self._chosen is not None:
+            self._chosen.cleanup()
+
     def _info(self, vertex: Any) -> SubtaskInfo:
         return SubtaskInfo(
             vertex.name,
@@ -158,11 +174,18 @@ class Hosting:
         )
 
     def _scratch_of(self, vertex: Any) -> Path:
-        deployment, root = self.deployment, self._means.scratch
-        if deployment.backend.directories:
-            chosen = deployment.backend.directories[deployment.slot % len(deployment.backend.directories)]
-            root = Path(chosen.removeprefix("file://")) / f"{deployment.job_id}-{deployment.slot}"
-        return root / f"attempt-{deployment.attempt}" / f"vertex-{vertex.id}"
+        return self._scratch_root() / f"attempt-{self.deployment.attempt}" / f"vertex-{vertex.id}"
+
+    def _scratch_root(self) -> Path:
+        deployment, directories = self.deployment, self.deployment.backend.directories
+        if not directories:
+            return self._means.scratch
+        if self._chosen is None:
+            base = directories[deployment.slot % len(directories)].removeprefix("file://")
+            make_directories(base, 0o700)
+            sweep_scratch(base)
+            self._chosen = ScratchDirectory(f"tidemark-{deployment.job_id[:8]}-{deployment.slot}-", base)
+        return Path(self._chosen.name)
 
     def _restored(self, uid: str, scratch: Path) -> RestoredState | None:
         deployment = self.deployment
@@ -181,5 +204,9 @@ def _local_copies(deployment: Deployment) -> LocalCopies | None:
     if not choice.local_recovery:
         return None
     # Outside of the slot's scratch directory, so that a slot launched again on this machine finds them.
-    root = Path((choice.local_directory or f"{tempfile.gettempdir()}/tidemark-local").split(",")[0])
-    return LocalCopies(root / f"slot-{deployment.slot}", deployment.job_id)
+    root = Path((choice.local_directory or tempfile.gettempdir()).split(",")[0])
+    try:
+        return LocalCopies(root, deployment.job_id, deployment.slot)
+    except (ConfigError, OSError) as exc:
+        _log.warning("Slot %s keeps no local copies of checkpoints: %s", deployment.slot, exc)
+        return None

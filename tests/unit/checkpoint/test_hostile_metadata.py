@@ -332,3 +332,28 @@ def _fetch(metadata: CheckpointMetadata, place: Path, scratch: Path) -> None:
             if subtask.native is not None:
                 NativeExtra.from_bytes(subtask.native.extra)
                 fetch_native(subtask.native, FileSystemStorage(), str(place), str(place.parent), scratch)
+
+
+@pytest.mark.parametrize(
+    "position", [b"\x91" * 900 + b"\xc0", b"\x81\xc4\x01\xff\x01", b"\xc7\x01\x05\x00", b"\x81\x91\x01\x01"]
+)
+def test_whatever_a_snapshot_says_is_shown_and_never_steers_the_terminal(
+    position: bytes, place: Path
+) -> None:
+    operator = OperatorState("\x1b]0;title\x07", "\x1b[2J", 1, 128, (SubtaskState(0),))
+    metadata = CheckpointMetadata(
+        3,
+        (1 << 63) - 1,
+        "\x1b[31m",
+        "\r\nname",
+        source_positions={"\x1b[1m": position},
+        operators=(operator,),
+    )
+    (place / "_metadata").write_bytes(encode(metadata))
+
+    for arguments in (["inspect", str(place)], ["--json", "inspect", str(place)], ["verify", str(place)]):
+        result = CliRunner().invoke(cli, arguments, color=True)
+
+        assert result.exit_code == 0, (result.output, result.exception)
+        assert "\x1b" not in result.output
+        assert "\r" not in result.output

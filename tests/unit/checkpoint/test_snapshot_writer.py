@@ -248,7 +248,7 @@ def test_a_damaged_native_file_is_named(tmp_path: Path, damage: str) -> None:
 def with_copies(tmp_path: Path):
     """A checkpoint of a table and a native file, written with local copies; durable files are then lost."""
     storage = FileSystemStorage()
-    copies = LocalCopies(tmp_path / "local", JOB)
+    copies = LocalCopies(tmp_path / "local", JOB, 0)
     layout = JobLayout(str(tmp_path / "durable"), JOB)
     writer = SnapshotWriter(storage, local=copies)
     rows = rows_in(range(128), 20)
@@ -301,14 +301,17 @@ def test_copies_go_when_a_newer_checkpoint_completes_or_theirs_is_aborted(with_c
     assert not copies.directory(3).exists()
     copies.close()
     copies.completed(4)
-    assert list((with_copies[4] / "local").iterdir()) == []
+    [mine] = (with_copies[4] / "local").iterdir()
+    assert list(mine.iterdir()) == []
 
 
 def test_a_place_for_copies_that_cannot_be_written_harms_nothing(tmp_path: Path) -> None:
+    copies = LocalCopies(tmp_path / "local", JOB, 0)
+    shutil.rmtree(tmp_path / "local")
     (tmp_path / "local").write_text("in the way")
     rows = rows_in(range(128), 20)
     storage = MemoryStorage()
-    writer = SnapshotWriter(storage, local=LocalCopies(tmp_path / "local", JOB))
+    writer = SnapshotWriter(storage, local=copies)
 
     state = writer.write_subtask(target(), OperatorCut(FakeKeyedCut([FakeTable(rows)])))
     writer.write_subtask(target(2), native_cut(tmp_path / "db", {"1.sst": b"x" * 2000}))

@@ -3,6 +3,7 @@
 A whole file is published atomically: on local disks and HDFS-like systems by a temporary name and a
 rename, on object stores by a single put, which they do atomically themselves. Local files reach the disk
 (`fsync`) before they get their name, so that `_metadata`, written last, never names bytes a power cut lost.
+Local files and the directories made for them are for their owner alone unless the user asks otherwise.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from typing import Any, BinaryIO, cast
 from tidemark.checkpoint.storage.base import is_local, local_path, name_of, parent
 from tidemark.checkpoint.storage.mapping import mapped
 from tidemark.errors import StorageError, StorageVerdict
+from tidemark.private_files import make_directories
 
-__all__ = ["FileSystemStorage"]
+__all__ = ["PRIVATE", "FileSystemStorage"]
+
+PRIVATE = 0o077
+"""Umask of what nobody but its owner may read."""
 
 # These publish an object when it is complete and cannot rename cheaply. On all others a half-written
 # file can be seen, so it gets a temporary name first.
@@ -34,11 +39,19 @@ class FileSystemStorage:
     Args:
         sync: Force local files to disk before they are published.
         options: Passed to fsspec for non-local paths (credentials, endpoints).
+        umask: Permissions that new local files and directories do not have; existing directories stay as they are.
     """
 
-    def __init__(self, *, sync: bool = True, options: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, *, sync: bool = True, options: dict[str, Any] | None = None, umask: int = PRIVATE
+    ) -> None:
         self._sync = sync
         self._options = dict(options or {})
+        self._umask = umask
+
+    def with_umask(self, umask: int) -> FileSystemStorage:
+        """The same storage with other permissions for what it makes."""
+        return FileSystemStorage(sync=self._sync, options=self._options, umask=umask)
 
     def write(self, path: str, data: bytes) -> None:
         """Put a whole file atomically."""
@@ -173,8 +186,8 @@ class FileSystemStorage:
         final = local_path(path)
         temporary = _temporary(final)
         with mapped("written", path):
-            os.makedirs(os.path.dirname(final) or ".", exist_ok=True)
-            file = open(temporary, "wb", buffering=1 << 16)  # noqa: SIM115
+            make_directories(os.path.dirname(final) or ".", 0o777 & ~self._umask)
+            file = open(temporary, "xb", buffering=1 << 16, opener=self._open_new)  # noqa: SIM115
         try:
             with mapped("written", path, OSError), file:
                 yield file
@@ -187,6 +200,13 @@ class FileSystemStorage:
             with suppress(OSError):
                 os.unlink(temporary)
             raise
+
+    def _open_new(self, path: str, flags: int) -> int:
+        mode = 0o666 & ~self._umask
+        handle = os.open(path, flags | os.O_NOFOLLOW, mode)
+        # The umask of the process may have taken away what was asked for.
+        os.fchmod(handle, mode)
+        return handle
 
     @contextmanager
     def _create_remote(self, path: str) -> Iterator[BinaryIO]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +19,7 @@ from tidemark.runtime.sources.driver import SourcePoll
 from tidemark.runtime.sources.scratch_fs import scratch_location
 from tidemark.runtime.sources.spark_callbacks import protect_callbacks
 from tidemark.runtime.sources.spark_position import pack_initial_position, pack_position, unpack_position
+from tidemark.scratch import ScratchDirectory
 from tidemark.slot.vertex import Vertex
 
 if TYPE_CHECKING:
@@ -106,7 +105,9 @@ class _Handover:
 
 
 class SparkStreamSource:
-    """`env.from_spark_stream(df)`."""
+    """`env.from_spark_stream(df)` of a streaming frame."""
+
+    bounded = False
 
     def __init__(self, vertex: Vertex, session: SparkSession, on_input: Callable[[], None]) -> None:
         """Prepare the source.
@@ -117,10 +118,9 @@ class SparkStreamSource:
             on_input: Called in the query's thread when a micro-batch waits.
         """
         self.vertex = vertex
-        self.bounded = bool(vertex.spec.bounded)
         self._session = session
         self._on_input = on_input
-        self._directory: str | None = None
+        self._scratch: ScratchDirectory | None = None
         self._query: Any = None
         self._handover = _Handover(self._on_input)
         self._position: Any = None
@@ -131,15 +131,14 @@ class SparkStreamSource:
         self._handover = _Handover(self._on_input)
         self._position = position
         self._current = None
-        self._directory = tempfile.mkdtemp(prefix="tidemark-query-")
+        self._scratch = ScratchDirectory("tidemark-query-")
+        directory = self._scratch.name
         if position is not None:
-            unpack_position(position, self._directory)
+            unpack_position(position, directory)
         protect_callbacks(self._session)
         writer = self.vertex.spec.dataframe.writeStream.foreachBatch(self._handover).option(
-            "checkpointLocation", scratch_location(self._session, self._directory)
+            "checkpointLocation", scratch_location(self._session, directory)
         )
-        if self.bounded:
-            writer = writer.trigger(availableNow=True)
         self._query = writer.start()
 
     def poll(self) -> SourcePoll | None:
@@ -159,8 +158,8 @@ class SparkStreamSource:
     def advanced(self, positions: dict[int, Any]) -> None:
         """Remember the position behind the batch and let the query go on."""
         assert self._current is not None
-        assert self._directory is not None
-        self._position = pack_position(self._directory, self._current[1])
+        assert self._scratch is not None
+        self._position = pack_position(self._scratch.name, self._current[1])
         self._current = None
         self._handover.done()
 
@@ -171,9 +170,9 @@ class SparkStreamSource:
             ExecutionError: The query failed, or cannot say in time where it begins.
         """
         if self._position is None and self._query is not None:
-            assert self._directory is not None
+            assert self._scratch is not None
             self._await_begin()
-            self._position = pack_initial_position(self._directory)
+            self._position = pack_initial_position(self._scratch.name)
         return self._position
 
     def _await_begin(self) -> None:
@@ -194,10 +193,8 @@ class SparkStreamSource:
 
     @property
     def ended(self) -> bool:
-        """Whether a bounded query has delivered everything."""
-        if not self.bounded or self._current is not None or not self._handover.offered.empty():
-            return False
-        return self._query is not None and not self._query.isActive and self._query.exception() is None
+        """A stream has no end."""
+        return False
 
     def watermark(self) -> tuple[int, bool]:
         """A frame has no watermark of its own."""
@@ -217,8 +214,8 @@ class SparkStreamSource:
         stopping.start()
         self._handover.stop()
         stopping.join(_STOP_S)
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def _check(self) -> None:
         if self._query is not None and not self._query.isActive:
