@@ -307,13 +307,13 @@ class JobExecution:
 
     def end(self, how: JobEnd) -> None:
         """The job is over: last commits, retention, release. The engine is stopped by its owner."""
-        newest = self.coordinator.completed.latest()
+        newest = self.coordinator.completed.last_commit()
         for sink in self.sinks.values():
             if how is JobEnd.FINISHED:
                 sink.finish()
             elif newest is not None:
                 # The attempt may have failed between the commit point and the commit.
-                sink.commit(newest.checkpoint_id)
+                sink.commit(newest)
         for source in self.sources.values():
             source.stop()
         for sink in self.sinks.values():
