@@ -27,6 +27,7 @@ from tidemark import (
     SourceFunction,
     Types,
 )
+from tidemark.checkpoint.metadata import read_metadata
 from tidemark.checkpoint.retention import QUARANTINE_FILE
 from tidemark.checkpoint.storage import FileSystemStorage
 from tidemark.errors import JobExecutionException, RestoreError, StorageError
@@ -249,8 +250,8 @@ def test_a_file_that_cannot_be_read_for_a_while_is_read_by_a_later_attempt(tmp_p
     job.seen.set("released", job.BLOCKS)
     until(lambda: len(job.runner.failures) > 3)
     path, content = broken[0]
-    path.unlink()
-    path.write_bytes(content)
+    (tmp_path / "repaired").write_bytes(content)
+    (tmp_path / "repaired").replace(path)
 
     assert job.finish() is None
     assert job.lines() == expected()
@@ -264,7 +265,8 @@ def metadata_file(checkpoint: Path) -> Path:
 def state_file(checkpoint: Path) -> Path:
     """A file of keyed state that the checkpoint needs."""
     own = [path for path in checkpoint.rglob("count/**/*") if path.is_file()]
-    shared = (checkpoint.parent / "shared").glob("*.sst")
+    names = read_metadata(FileSystemStorage(), str(checkpoint)).shared_files()
+    shared = [checkpoint.parent / "shared" / name for name in names if name.endswith(".sst")]
     return max([*own, *shared], key=lambda path: path.stat().st_size)
 
 
@@ -400,7 +402,12 @@ def test_a_checkpoint_directory_that_is_away_for_a_while_is_waited_for(tmp_path)
     job.fail_at(25, lambda: job.newest().parent.rename(away))
     job.seen.set("released", 3)
     until(lambda: len(job.runner.failures) > 3)
-    away.rename(job.directory / str(job.client.get_job_id()))
+    # A checkpoint that was being written may have made the directory anew, so the old ones are moved into it;
+    # the newest first, which is the one to wait for.
+    home = job.directory / str(job.client.get_job_id())
+    home.mkdir(exist_ok=True)
+    for path in sorted(away.glob("chk-*/_metadata"), key=lambda path: -int(path.parent.name[4:])):
+        path.parent.rename(home / path.parent.name)
 
     assert job.finish() is None
     assert job.lines() == expected()
