@@ -156,6 +156,7 @@ def test_checkpoints_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         "reason": None,
         "message": None,
         "discarded": False,
+        "quarantined": False,
     }
     failed = {
         **completed,
@@ -163,6 +164,12 @@ def test_checkpoints_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         "type": "checkpoint",
         "status": "failed",
         "message": "expired",
+    }
+    damaged = {
+        **completed,
+        "checkpoint_id": 10,
+        "quarantined": True,
+        "message": "/sp/x is damaged",
     }
     running = {
         **completed,
@@ -172,15 +179,16 @@ def test_checkpoints_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         "duration_ms": None,
     }
 
-    TextOutput().checkpoints([running, completed, failed])
+    TextOutput().checkpoints([running, completed, failed, damaged])
 
     assert (
         capsys.readouterr().out
         == """\
-ID  TYPE        STATUS       TRIGGERED            DURATION  STATE   WRITTEN  SYNC  ASYNC  WHERE
-13  savepoint   in-progress  1970-01-01 00:00:00  -         1.2 MB  2.0 kB   1 ms  20 ms  2/2 slots
-12  savepoint   completed    1970-01-01 00:00:00  30 ms     1.2 MB  2.0 kB   1 ms  20 ms  /sp/x
-11  checkpoint  failed       1970-01-01 00:00:00  30 ms     1.2 MB  2.0 kB   1 ms  20 ms  expired
+ID  TYPE        STATUS                  TRIGGERED            DURATION  STATE   WRITTEN  SYNC  ASYNC  WHERE
+13  savepoint   in-progress             1970-01-01 00:00:00  -         1.2 MB  2.0 kB   1 ms  20 ms  2/2 slots
+12  savepoint   completed               1970-01-01 00:00:00  30 ms     1.2 MB  2.0 kB   1 ms  20 ms  /sp/x
+11  checkpoint  failed                  1970-01-01 00:00:00  30 ms     1.2 MB  2.0 kB   1 ms  20 ms  expired
+10  savepoint   completed, quarantined  1970-01-01 00:00:00  30 ms     1.2 MB  2.0 kB   1 ms  20 ms  /sp/x is damaged
 """
     )
 

@@ -12,7 +12,7 @@ from tests.compat.write_golden import DEADLINE, environment
 
 from tidemark import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from tidemark.checkpoint.inspection import describe, verify
-from tidemark.errors import BackendError, JobExecutionException
+from tidemark.errors import JobExecutionException, RestoreError
 
 HERE = Path(__file__).parent
 RELEASES = sorted(path.name for path in HERE.glob("v*_*"))
@@ -62,7 +62,7 @@ def test_a_native_checkpoint_reaches_the_heap_by_way_of_a_savepoint(release: str
     path = HERE / release / "rocksdb-checkpoint" / "chk"
     with pytest.raises(JobExecutionException, match="take a savepoint there") as refused:
         second_life(job, path, HashMapStateBackend(), 2)
-    assert isinstance(refused.value.__cause__, BackendError)
+    assert isinstance(refused.value.__cause__, RestoreError)
 
     env = environment({"execution.savepoint.path": str(path)}, EmbeddedRocksDBStateBackend(), 3)
     results = job.build(env, "between", asks=False).execute_and_collect()

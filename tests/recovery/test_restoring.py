@@ -27,6 +27,7 @@ from tidemark import (
     SourceFunction,
     Types,
 )
+from tidemark.checkpoint.metadata import read_metadata
 from tidemark.checkpoint.retention import QUARANTINE_FILE
 from tidemark.checkpoint.storage import FileSystemStorage
 from tidemark.errors import JobExecutionException, RestoreError, StorageError
@@ -240,7 +241,7 @@ def test_a_file_that_cannot_be_read_for_a_while_is_read_by_a_later_attempt(tmp_p
     broken = []
 
     def break_newest():
-        chosen = job.newest() / "_metadata" if what == "metadata" else state_file(job)
+        chosen = (metadata_file if what == "metadata" else state_file)(job.newest())
         broken.append((chosen, chosen.read_bytes()))
         chosen.unlink()
         chosen.symlink_to(f"/proc/{os.getpid()}/mem")
@@ -249,19 +250,24 @@ def test_a_file_that_cannot_be_read_for_a_while_is_read_by_a_later_attempt(tmp_p
     job.seen.set("released", job.BLOCKS)
     until(lambda: len(job.runner.failures) > 3)
     path, content = broken[0]
-    path.unlink()
-    path.write_bytes(content)
+    (tmp_path / "repaired").write_bytes(content)
+    (tmp_path / "repaired").replace(path)
 
     assert job.finish() is None
     assert job.lines() == expected()
     assert not list(job.directory.rglob(QUARANTINE_FILE))
 
 
-def state_file(job):
-    """A file of keyed state that the newest checkpoint needs."""
-    names = [p for p in job.newest().rglob("*") if p.is_file() and p.name != "_metadata" and p.stat().st_size]
-    shared = [p for p in (job.newest().parent / "shared").glob("*.sst") if p.stat().st_size]
-    return next(iter([p for p in names if "count" in str(p)] + shared + names))
+def metadata_file(checkpoint: Path) -> Path:
+    return checkpoint / "_metadata"
+
+
+def state_file(checkpoint: Path) -> Path:
+    """A file of keyed state that the checkpoint needs."""
+    own = [path for path in checkpoint.rglob("count/**/*") if path.is_file()]
+    names = read_metadata(FileSystemStorage(), str(checkpoint)).shared_files()
+    shared = [checkpoint.parent / "shared" / name for name in names if name.endswith(".sst")]
+    return max([*own, *shared], key=lambda path: path.stat().st_size)
 
 
 def flip(path: Path) -> None:
@@ -271,81 +277,103 @@ def flip(path: Path) -> None:
 
 
 DAMAGES = {
-    "metadata flipped": lambda job: flip(job.newest() / "_metadata"),
-    "metadata truncated": lambda job: os.truncate(job.newest() / "_metadata", 40),
-    "metadata missing": lambda job: (job.newest() / "_metadata").unlink(),
-    "state flipped": lambda job: flip(state_file(job)),
-    "state missing": lambda job: state_file(job).unlink(),
+    "metadata flipped": (metadata_file, flip),
+    "metadata truncated": (metadata_file, lambda path: os.truncate(path, 40)),
+    "metadata missing": (metadata_file, Path.unlink),
+    "state flipped": (state_file, flip),
+    "state missing": (state_file, Path.unlink),
 }
+MANY = 1000
+"""Checkpoints retained, so that one without the second block is there however many were taken after it."""
 
 
-def damaged(tmp_path, damage, policy=None, retained=2):
-    """A job that fails after its newest checkpoint was damaged; the files of that one."""
+def damaged(tmp_path, damage, policy=None, retained=MANY, backend=None):
+    """A job that fails after all checkpoints of its second block were damaged.
+
+    Returns:
+        The job, its error, the directories of those checkpoints, and all files that were retained.
+    """
     settings = {} if policy is None else {"execution.checkpointing.allow-fallback": policy}
-    job = Job(tmp_path, retained=retained, settings=settings).start()
+    job = Job(tmp_path, retained=retained, settings=settings, backend=backend).start()
     job.release(1)
     job.release(2)
-    left = []
+    spoiled, kept = [], set()
 
-    def damage_newest():
-        DAMAGES[damage](job)
-        left.append(job.newest())
-        left.append({str(p) for directory in job.retained() for p in directory.rglob("*") if p.is_file()})
+    def spoil():
+        find, act = DAMAGES[damage]
+        covering = set(job.covering(20))
+        spoiled.extend(path for path in job.retained() if int(path.name[4:]) in covering)
+        for path in {find(checkpoint) for checkpoint in spoiled}:
+            act(path)
+        shared = job.runner.execution.coordinator.completed.latest().shared_files
+        kept.update(path for directory in job.retained() for path in directory.rglob("*") if path.is_file())
+        kept.update(path for name in shared if (path := spoiled[0].parent / "shared" / name).exists())
 
-    job.fail_at(25, damage_newest)
+    job.fail_at(25, spoil)
     error = job.finish()
-    return job, error, *left
+    assert spoiled
+    return job, error, spoiled, kept
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("retained", [1, 2])
+@pytest.mark.parametrize("retained", [1, MANY])
 def test_a_job_with_a_damaged_checkpoint_fails_at_once_and_everything_it_retained_is_still_there(
     tmp_path, damage, retained
 ):
-    job, error, newest, files = damaged(tmp_path, damage, retained=retained)
+    job, error, spoiled, kept = damaged(tmp_path, damage, retained=retained)
 
     assert isinstance(error, JobExecutionException)
     assert isinstance(error.__cause__, RestoreError)
-    assert str(newest) in str(error)
+    assert str(spoiled[-1]) in str(error)
     assert job.runner.status is JobStatus.FAILED
     assert job.runner.execution.attempt == 1, "no restart can cure it"
-    if retained == 2:
-        assert "execution.checkpointing.allow-fallback" in str(error)
-    else:
+    if retained == 1:
         assert "None of the job's snapshots can be restored" in str(error)
-    assert files <= {str(p) for p in newest.parent.rglob("*") if p.is_file()}
-    assert newest.name in (newest / QUARANTINE_FILE).read_text()
-    assert set(job.lines()) == set(expected(20)), "what was published stays, once"
+    else:
+        assert "execution.checkpointing.allow-fallback" in str(error)
+    assert all(path.is_file() for path in kept)
+    assert all((checkpoint / QUARANTINE_FILE).is_file() for checkpoint in spoiled)
+    assert job.lines() == expected(20), "what was published stays, once"
 
 
 @pytest.mark.parametrize("damage", ["state flipped", "state missing"])
 def test_what_was_published_after_the_older_checkpoint_is_withdrawn(tmp_path, damage, caplog):
-    job, error, newest, _files = damaged(tmp_path, damage, "withdraw")
+    job, error, spoiled, _kept = damaged(tmp_path, damage, "withdraw")
 
     assert error is None
     assert job.lines() == expected()
     assert "taken back" in caplog.text
-    assert newest.is_dir(), "a quarantined checkpoint outlives the job"
-    assert job.checkpoints() == [newest]
-    record = next(
-        r
-        for r in job.runner.execution.coordinator.statistics.records()
-        if r.checkpoint_id == int(newest.name[4:])
+    assert sorted(job.checkpoints()) == sorted(spoiled), (
+        "quarantined checkpoints outlive the job, others do not"
     )
-    assert record.quarantined
+    coordinator = job.runner.execution.coordinator
+    assert [Path(snapshot.directory) for snapshot in coordinator.completed.quarantined()] == spoiled
+
+
+@pytest.mark.parametrize("policy", ["never", "withdraw"])
+@pytest.mark.parametrize("damage", ["state flipped", "state missing"])
+def test_shared_files_of_quarantined_checkpoints_stay_however_the_job_ends(tmp_path, damage, policy):
+    backend = EmbeddedRocksDBStateBackend(True)
+    _job, error, spoiled, kept = damaged(tmp_path, damage, policy, backend=backend)
+
+    # Older checkpoints may share the damaged file and be damaged as well.
+    assert error is None or isinstance(error.__cause__, RestoreError)
+    mine = {path for path in kept if path.parent.name == "shared" or path.is_relative_to(spoiled[-1])}
+    assert any(path.parent.name == "shared" for path in mine)
+    assert all(path.is_file() for path in mine)
 
 
 def test_output_that_cannot_be_listed_is_not_withdrawn(tmp_path):
-    job, error, newest, _files = damaged(tmp_path, "metadata flipped", "withdraw")
+    job, error, _spoiled, kept = damaged(tmp_path, "metadata flipped", "withdraw")
 
     assert isinstance(error.__cause__, RestoreError)
     assert "its metadata cannot be read" in str(error)
-    assert set(job.lines()) == set(expected(20))
-    assert newest.is_dir()
+    assert job.lines() == expected(20)
+    assert all(path.is_file() for path in kept)
 
 
 def test_output_comes_twice_only_where_that_was_accepted(tmp_path, caplog):
-    job, error, _newest, _files = damaged(tmp_path, "state flipped", "duplicate")
+    job, error, _spoiled, _kept = damaged(tmp_path, "state flipped", "duplicate")
 
     assert error is None
     assert set(job.lines()) == set(expected())
@@ -374,7 +402,12 @@ def test_a_checkpoint_directory_that_is_away_for_a_while_is_waited_for(tmp_path)
     job.fail_at(25, lambda: job.newest().parent.rename(away))
     job.seen.set("released", 3)
     until(lambda: len(job.runner.failures) > 3)
-    away.rename(job.directory / str(job.client.get_job_id()))
+    # A checkpoint that was being written may have made the directory anew, so the old ones are moved into it;
+    # the newest first, which is the one to wait for.
+    home = job.directory / str(job.client.get_job_id())
+    home.mkdir(exist_ok=True)
+    for path in sorted(away.glob("chk-*/_metadata"), key=lambda path: -int(path.parent.name[4:])):
+        path.parent.rename(home / path.parent.name)
 
     assert job.finish() is None
     assert job.lines() == expected()
@@ -384,10 +417,7 @@ def test_a_function_that_acts_on_completed_checkpoints_counts_as_published_outpu
     job = Job(tmp_path, retained=2, settings={"execution.checkpointing.allow-fallback": "withdraw"})
     job.source = Numbers(job.seen.name, job.BLOCKS, 10)
 
-    def damage():
-        DAMAGES["state flipped"](job)
-
-    job.fail_at(35, damage)
+    job.fail_at(35, lambda: flip(state_file(job.newest())))
     job.start()
 
     error = job.end()

@@ -100,6 +100,10 @@ class CompletedSnapshots:
         newer = [snapshot for snapshot in left if snapshot.checkpoint_id > target.checkpoint_id]
         return sorted(newer, key=lambda snapshot: snapshot.checkpoint_id, reverse=True)
 
+    def last_commit(self) -> int | None:
+        """Id of the newest snapshot whose output belongs to the job, damaged or not: its commit point has passed."""
+        return max([*self._snapshots, *self._left], default=None)
+
     def went_back(self, target: CompletedSnapshot) -> None:
         """The job goes on from `target`; what it left behind has been dealt with."""
         self._left = {i for i in self._left if i < target.checkpoint_id}

@@ -399,7 +399,7 @@ def _checkpoint_row(record: dict[str, Any]) -> tuple[Any, ...]:
     return (
         record["checkpoint_id"],
         record["type"],
-        record["status"] + "".join(f", {fact}" for fact in ("discarded", "quarantined") if record.get(fact)),
+        record["status"] + "".join(f", {fact}" for fact in ("discarded", "quarantined") if record[fact]),
         date_time(record["triggered_at"]),
         duration(record["duration_ms"]),
         size(record["state_size"]),

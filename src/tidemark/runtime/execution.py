@@ -341,7 +341,7 @@ class JobExecution:
     def end(self, how: JobEnd) -> None:
         """The job is over: last commits, retention, release. The engine is stopped by its owner."""
         self._running = False
-        newest = self.coordinator.completed.latest()
+        newest = self.coordinator.completed.last_commit()
         self.fenced = self._has_lost_a_sink()
         call = self.engine.worker.call
         for sink in self.sinks.values():
@@ -349,7 +349,7 @@ class JobExecution:
                 call(sink.finish)
             elif newest is not None and not self.fenced:
                 # The attempt may have failed between the commit point and the commit.
-                call(sink.commit, newest.checkpoint_id)
+                call(sink.commit, newest)
         for source in self.sources.values():
             source.stop()
         for sink in self.sinks.values():

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tidemark.backends.heap import HeapKeyedStateBackend
-from tidemark.errors import BackendError, StateMigrationException
+from tidemark.errors import RestoreError, StateMigrationException
 from tidemark.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -70,7 +70,7 @@ def test_a_synchronous_cut_leaves_no_layers(driver: BackendDriver) -> None:
 
 
 def test_native_snapshots_are_refused(driver: BackendDriver) -> None:
-    with pytest.raises(BackendError, match="'rocksdb'"):
+    with pytest.raises(RestoreError, match="'rocksdb'"):
         driver.open().restore_native("rocksdb", {}, b"", [])
 
 

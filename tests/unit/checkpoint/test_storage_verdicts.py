@@ -110,6 +110,16 @@ def test_an_io_error_is_not_taken_for_a_missing_file(tmp_path: Path) -> None:
         assert caught.value.verdict is StorageVerdict.TRANSIENT
 
 
+@pytest.mark.parametrize("operation", ["read", "open"])
+def test_a_pipe_in_place_of_a_file_is_no_file_and_nobody_waits_for_it(tmp_path: Path, operation: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(StorageError, match="no file") as caught:
+        getattr(FileSystemStorage(), operation)(str(tmp_path / "pipe"))
+
+    assert caught.value.verdict is StorageVerdict.MISSING
+
+
 def test_metadata_that_cannot_be_read_just_now_is_not_a_missing_checkpoint(tmp_path: Path) -> None:
     # Reading the first byte of a process's memory is an I/O error, on any machine and for any user.
     (tmp_path / "_metadata").symlink_to(f"/proc/{os.getpid()}/mem")

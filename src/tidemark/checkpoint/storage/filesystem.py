@@ -8,6 +8,7 @@ Local files and the directories made for them are for their owner alone unless t
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -83,7 +84,7 @@ class FileSystemStorage:
         """The whole file."""
         with mapped("read", path):
             if is_local(path):
-                with open(local_path(path), "rb") as file:
+                with open(local_path(path), "rb", opener=_open_file) as file:
                     return file.read()
             fs, remote = self._remote(path)
             return cast(bytes, fs.cat_file(remote))
@@ -93,7 +94,7 @@ class FileSystemStorage:
         with mapped("read", path):
             if is_local(path):
                 # Unbuffered: readers here fetch whole verified spans, so a buffer would only copy.
-                return cast(BinaryIO, open(local_path(path), "rb", buffering=0))
+                return cast(BinaryIO, open(local_path(path), "rb", buffering=0, opener=_open_file))
             fs, remote = self._remote(path)
             return cast(BinaryIO, fs.open(remote, "rb"))
 
@@ -242,6 +243,15 @@ def _temporary(path: str) -> str:
 def _protocol(fs: Any) -> str:
     protocol = fs.protocol
     return protocol if isinstance(protocol, str) else str(protocol[0])
+
+
+def _open_file(path: str, flags: int) -> int:
+    """Open a regular file and nothing else: a pipe in its place would let the reader wait for ever."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise IsADirectoryError(errno.EISDIR, "Not a regular file", path)
 
 
 def _stat(path: str) -> os.stat_result | None:
