@@ -47,7 +47,7 @@ SECTIONS = (
     ("State backends", ("state.backend", "akka.", "taskmanager.")),
     ("Checkpoints and savepoints", ("state.checkpoints", "state.savepoints", "execution.checkpointing")),
     ("Restart strategy", ("restart-strategy",)),
-    ("Execution", ("execution.", "parallelism.", "pipeline.")),
+    ("Execution", ("execution.", "parallelism.", "pipeline.", "task.", "heartbeat.")),
     ("Queryable state", ("queryable-state",)),
 )
 
