@@ -90,7 +90,11 @@ def submit(make_env, tmp_path):
         if place == "map":
             stream = stream.map(BlocksInMap(str(tmp_path)), Types.LONG())
         keyed = stream.key_by(lambda n: n % 3, Types.LONG())
-        keyed.process(Blocks(str(tmp_path), place), Types.LONG()).add_sink(Discard())
+        passed = keyed.process(Blocks(str(tmp_path), place), Types.LONG())
+        if place == "foreach_batch":
+            passed.foreach_batch(lambda frame, epoch: block(str(tmp_path)))
+        else:
+            passed.add_sink(Discard())
         client = env.execute_async("blocked")
         wait_for((tmp_path / "blocked").exists, DEADLINE)
         return client
@@ -99,7 +103,7 @@ def submit(make_env, tmp_path):
     (tmp_path / "release").touch()
 
 
-@pytest.mark.parametrize("place", ["open", "process_element", "map", "snapshot_state"])
+@pytest.mark.parametrize("place", ["open", "process_element", "map", "snapshot_state", "foreach_batch"])
 def test_info_and_cancel_are_served_and_slots_killed_while_user_code_blocks(submit, tmp_path, place):
     client = submit(place, task__cancellation__timeout="200 ms")
     slots = [psutil.Process(pid) for pid in client.get_progress()["slot_pids"].values()]

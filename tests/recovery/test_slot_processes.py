@@ -39,9 +39,7 @@ class BlocksInOpen(MapFunction):
         return value
 
 
-@pytest.fixture
-def manager():
-    """One slot in a process of its own; a quick heartbeat, little patience with user code."""
+def one_slot(limits):
     made = SlotManager(
         JOB,
         os.urandom(32),
@@ -49,9 +47,16 @@ def manager():
         lambda settings: list(launch_slots(iter(settings))),
         "127.0.0.1",
         [0],
-        SlotLimits(0.05, 5.0, Cancellation(0.2, 0.05)),
+        limits,
     )
     made.ensure(1)
+    return made
+
+
+@pytest.fixture
+def manager():
+    """One slot in a process of its own; a quick heartbeat, little patience with user code."""
+    made = one_slot(SlotLimits(0.05, 5.0, Cancellation(0.2, 0.05)))
     yield made
     made.stop()
 
@@ -65,15 +70,19 @@ def assert_gone(process):
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+def deployment_of(function):
+    env = local_env()
+    stream = env.from_collection([1], Types.LONG()).key_by(lambda n: n, Types.LONG())
+    stream.map(function, Types.LONG()).name("the blocked one").print()
+    graph, settings, _ = env._prepared("job")
+    plan = build_plan(graph, settings, JOB)
+    return Deployment(JOB, 0, 0, dump_functions(plan.in_slots()))
+
+
 @pytest.fixture
 def blocked(manager, tmp_path):
     """The same slot, blocked in the `open` of its operator."""
-    env = local_env()
-    stream = env.from_collection([1], Types.LONG()).key_by(lambda n: n, Types.LONG())
-    stream.map(BlocksInOpen(str(tmp_path)), Types.LONG()).name("the blocked one").print()
-    graph, settings, _ = env._prepared("job")
-    plan = build_plan(graph, settings, JOB)
-    manager.send_all("deploy", [Deployment(JOB, 0, 0, dump_functions(plan.in_slots()))])
+    manager.send_all("deploy", [deployment_of(BlocksInOpen(str(tmp_path)))])
     deadline = time.monotonic() + DEADLINE
     while not (tmp_path / "blocked").exists():
         assert time.monotonic() < deadline
@@ -122,3 +131,29 @@ def test_a_stopped_slot_is_killed_after_the_heartbeat_timeout(manager):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert {event.slot for event in manager.events() if isinstance(event, SlotLost)} == {0}
+
+
+class ClosesSlowly(MapFunction):
+    """Takes longer to close than a slot lives without a word from its driver."""
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def open(self, runtime_context):
+        pass
+
+    def map(self, value):
+        return value
+
+    def close(self):
+        time.sleep(9)
+        Path(self.directory, "closed").touch()
+
+
+def test_a_slot_that_closes_slowly_does_not_lose_its_lease_meanwhile(tmp_path):
+    manager = one_slot(SlotLimits(0.05, 4.0, Cancellation(DEADLINE, 0)))
+    manager.request_all("deploy", [deployment_of(ClosesSlowly(str(tmp_path)))])
+
+    manager.stop()
+
+    assert (tmp_path / "closed").exists()

@@ -192,8 +192,9 @@ class SlotManager:
         """End every slot and the control server."""
         if self._closed.is_set():
             return
-        self._closed.set()
+        # The heartbeat goes on until they have closed their operators, which may take longer than their lease.
         self._await_end(self.send_all("stop"))
+        self._closed.set()
         self._acceptor.close()
         deadline = time.monotonic() + 5.0
         while any(slot.client.alive for slot in self._slots.values()) and time.monotonic() < deadline:

@@ -152,19 +152,15 @@ class SparkEngine:
         Raises:
             ExecutionError: A Spark task or worker died.
         """
-        self._tag_thread()
         return self.worker.call(self._run_epoch, work)
-
-    def _tag_thread(self) -> None:
-        """Let `interrupt` reach the Spark jobs of this thread."""
-        if not hasattr(self._tagged, "done"):
-            self._session.sparkContext.addJobTag(self._tag)
-            self._tagged.done = True
 
     def _run_epoch(self, work: EpochWork) -> EpochResult:
         assert self._plan is not None
-        self._tag_thread()
         context = self._session.sparkContext
+        if not hasattr(self._tagged, "done"):
+            # Lets `interrupt` reach the Spark jobs of this thread, those of sinks among them.
+            context.addJobTag(self._tag)
+            self._tagged.done = True
         message = EpochMessage(work.directive, work.inputs, self._slots.addresses())
         context.setLocalProperty(EPOCH_PROPERTY, message.encode())
         context.setLocalProperty(

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from tidemark.errors import IllegalStateError
+
 __all__ = ["Errands"]
 
 
@@ -18,6 +20,7 @@ class Errands:
     def __init__(self, lock: threading.RLock) -> None:
         """Questions are answered under `lock`."""
         self._lock = lock
+        self._closed = False
         self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
 
     def ask(self, question: Callable[[], Any], timeout: float | None = None) -> Any:
@@ -27,6 +30,7 @@ class Errands:
 
         Raises:
             TimeoutError: Nobody came to it within `timeout` seconds; it is withdrawn.
+            IllegalStateError: Nobody ever will.
         """
         answer: Future[Any] = Future()
         self._waiting.append((question, answer))
@@ -37,9 +41,15 @@ class Errands:
                     self.run()
                 finally:
                     self._lock.release()
+            elif self._closed and answer.cancel():
+                raise IllegalStateError("The slot's operators were left behind with their thread.")
             elif deadline is not None and time.monotonic() > deadline and answer.cancel():
                 raise TimeoutError("The slot is busy with user code.")
         return answer.result()
+
+    def close(self) -> None:
+        """Whoever holds the lock never gives it back: let nobody wait for it."""
+        self._closed = True
 
     def run(self) -> None:
         """Answer everything that waits; the caller holds the lock."""

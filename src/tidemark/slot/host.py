@@ -244,9 +244,11 @@ class SlotHost:
     def abandon(self) -> None:
         """Refuse everything from now on without waiting for user code, whose thread is left behind.
 
-        Records of the attempt are refused, snapshots are not written and source functions emit nothing any more.
+        Records of the attempt are refused, snapshots are not written, questions fail and source functions emit
+        nothing any more.
         """
         self._hosting = None
+        self._errands.close()
         for hosted in list(self._hosted.values()):
             if isinstance(hosted.operator, SourceOperator):
                 hosted.operator.disconnect()

@@ -19,7 +19,7 @@ from tidemark import (
 from tidemark.checkpoint.layout import savepoint_location
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.clock import ManualClock
-from tidemark.errors import CheckpointError
+from tidemark.errors import CheckpointError, IllegalStateError
 from tidemark.operators.base import MIN_WATERMARK, Batch
 from tidemark.runtime.plan import build_plan
 from tidemark.slot.codec import codec_for
@@ -169,3 +169,37 @@ def test_a_snapshot_of_an_attempt_that_is_over_is_declined(host):
     host.cut(request)
     with pytest.raises(CheckpointError, match="not known to this slot any more"):
         host.write(request)
+
+
+class Stuck(KeyedProcessFunction):
+    """Holds the slot until its test lets go."""
+
+    entered, release = threading.Event(), threading.Event()
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        Stuck.entered.set()
+        assert Stuck.release.wait(60)
+        yield value
+
+
+def test_questions_to_a_slot_that_is_stuck_time_out_and_fail_once_it_is_abandoned(tmp_path):
+    environment = StreamExecutionEnvironment.get_execution_environment(Configuration())
+    environment.set_parallelism(1)
+    environment.from_collection(["a"]).key_by(lambda v: v, Types.STRING()).process(Stuck()).print()
+    graph, settings, _ = environment._prepared("job")
+    plan = build_plan(graph, settings, "0" * 32)
+    slot: Any = SlotHost(ManualClock(), MemoryStorage(), tmp_path / "scratch")
+    slot.deploy(Deployment("0" * 32, 3, 0, dump_functions(plan.in_slots())))
+    slot.vertex = plan.in_slots()[0].id
+    busy = threading.Thread(target=frame, args=(slot,))
+    busy.start()
+    assert Stuck.entered.wait(60)
+
+    with pytest.raises(TimeoutError):
+        slot.stats(0.01)
+    slot.abandon()
+    with pytest.raises(IllegalStateError):
+        slot.ask(lambda: "never")
+    Stuck.release.set()
+    busy.join(60)
+    assert "refused" in refusal(frame(slot, 1)), "records come too late"
