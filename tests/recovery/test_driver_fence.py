@@ -145,11 +145,12 @@ def test_of_two_drivers_started_from_one_checkpoint_one_at_most_publishes(tmp_pa
     assert published(tmp_path) == EXACT
 
 
-def job(board: Any, out: str, settings: dict[str, str]) -> Any:
+def job(board: Any, out: str, settings: dict[str, str], interval: int = 10, retain: bool = True) -> Any:
     env = local_env(settings)
-    env.enable_checkpointing(10)
-    retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
-    env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
+    env.enable_checkpointing(interval)
+    if retain:
+        retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+        env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1000, 0))
     numbers = env.add_source(Numbers(board.name, 4, bounded=False), type_info=Types.LONG()).uid("numbers")
     sink = FileSink.for_row_format(out, Encoder.simple_string_encoder())
@@ -199,7 +200,7 @@ def test_a_driver_frozen_between_its_check_and_the_rename_publishes_nothing(tmp_
     fsspec.register_implementation("gate", Gate, clobber=True)
     settings = {"state.checkpoints.dir": str(tmp_path / "checkpoints")}
     first, second = new_board(), new_board()
-    frozen = job(first, "gate://out", settings)
+    frozen = job(first, "gate://out", settings, retain=False)
     assert Gate.frozen.wait(DEADLINE)
     successor = job(second, "gate://out", {**settings, "execution.savepoint.path": checkpoints(tmp_path)[0]})
     second.wait_set("emitted")
@@ -215,21 +216,31 @@ def test_a_driver_frozen_between_its_check_and_the_rename_publishes_nothing(tmp_
     assert checkpoints(tmp_path), "a driver that lost its sinks deletes no checkpoint: others depend on them"
 
 
-def test_the_older_of_two_drivers_from_one_checkpoint_is_stopped_by_the_newer_one(tmp_path: Path) -> None:
-    settings = {"execution.savepoint.path": retained(tmp_path)}
-    out = str(tmp_path / "out")
-    one, two = new_board(), new_board()
-    # The older one has no checkpoints of its own yet: nothing it has made is visible.
-    older = job(one, out, {**settings, "execution.checkpointing.interval": "1 h"})
-    one.wait(lambda board: any(event[0] == "source starts" for event in board.events))
-    newer = job(two, out, {**settings, "state.checkpoints.dir": str(tmp_path / "newer")})
-    two.wait_set("emitted")
-    one.set("end")
-    two.set("end")
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
+
+def test_the_older_of_two_drivers_from_one_checkpoint_completes_no_snapshot_any_more(tmp_path: Path) -> None:
+    settings = {"execution.savepoint.path": retained(tmp_path)}
+    out = tmp_path / "out"
+    one, two = new_board(), new_board()
+    # The older one takes no checkpoint by itself: nothing it has made is visible when the newer one comes.
+    older = job(one, str(out), settings, interval=3_600_000)
+    until(lambda: list(out.glob(".tidemark-*/.generation-*")))
+    newer = job(two, str(out), settings)
+    two.wait_set("emitted")
+
+    savepoint = older.trigger_savepoint(str(tmp_path / "savepoints"))
+
+    assert savepoint.exception(DEADLINE) is not None
     assert isinstance(failure(older), FencedError)
+    assert not list((tmp_path / "savepoints").rglob("_metadata"))
+    two.set("end")
     newer.get_job_execution_result().result(DEADLINE)
-    start = int(min(published(tmp_path), key=int))
+    start = min(int(line) for line in published(tmp_path))
     assert published(tmp_path) == Counter(str(number) for number in range(start, 40))
 
 
