@@ -63,13 +63,15 @@ class FilesSink(TransactionalSink):
             self.verify_claim()
             return
         self._directory = claim_directory(lineage, self.vertex.uid)
+        # All that can be refused is refused before the claim, which stops the driver that had it.
+        if restored is not None:
+            self._own(restored.sink_commits.get(self.vertex.uid, b""))
         with self._mapped("claimed"):
-            # Before the claim, because whoever is refused must not stop the one who goes on.
             self._refuse_behind(read_frontier(self._place, self._directory), restored)
             subject = f"The file sink '{self.vertex.uid}' at '{self._base}' (lineage {lineage})"
             claim = Claim.acquire(self._place, self._directory, self._job_id, subject)
             try:
-                # And behind it, because the other one may have published meanwhile.
+                # And again behind it, because the other one may have published meanwhile.
                 self._refuse_behind(read_frontier(self._place, self._directory), restored)
             except FencedError:
                 claim.release(keep_area=True)
@@ -241,8 +243,9 @@ class FilesSink(TransactionalSink):
             )
 
     def _locate(self, file: StagedFile) -> tuple[str, str]:
-        assert self._claim is not None, "a sink is claimed before it is used"
-        return locate(self._base, self._directory, self._claim.area, file)
+        # Without a claim this only checks what a snapshot lists.
+        area = "" if self._claim is None else self._claim.area
+        return locate(self._base, self._directory, area, file)
 
     def _sweep(self) -> None:
         """Delete whatever is staged; call it when none of it is wanted."""
