@@ -361,7 +361,12 @@ def test_published_files_are_withdrawn_unless_the_older_checkpoint_lists_them_to
     prepared = sink.prepare(2)
     sink.commit(2)
     assert visible(tmp_path) == ["a", "b"]
+    sink.take([], staged(sink, tmp_path, "c"), 2)
+    later = sink.prepare(3)
 
+    assert sink.withdraw(b"")
+    assert sink.withdraw(later, kept)
+    assert not list(tmp_path.rglob("*.inprogress"))
     assert sink.withdraw(prepared, kept)
     assert sink.withdraw(prepared, kept)
 

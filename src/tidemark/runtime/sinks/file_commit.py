@@ -182,18 +182,19 @@ class FilesSink(TransactionalSink):
         return True
 
     def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
-        """Delete the files that a checkpoint published, unless they are fetched already."""
-        if self._claim is None:
-            return False
+        """Delete the files of a checkpoint, published or still staged, unless a reader has fetched them."""
         files = decode_commits(prepared, self.vertex.uid)
         if not all([is_inside(self._base, file) for file in files]):
             return False
         stays = {file.final for file in decode_commits(kept, self.vertex.uid)}
-        targets = [self._locate(file)[1] for file in files if file.final not in stays]
+        paths = [path for file in files if file.final not in stays for path in self._locate(file)]
+        if not paths:
+            return True
+        assert self._claim is not None, "a sink is claimed before it is used"
         self.verify_claim()
         with self._mapped("withdrawn"):
-            for target in targets:
-                self._place.remove(target)
+            for path in paths:
+                self._place.remove(path)
         return True
 
     def close(self, *, restorable: bool = False) -> None:
