@@ -271,6 +271,17 @@ def test_a_snapshot_cannot_make_the_sink_touch_other_files(tmp_path: Path, kind:
         assert (base / "published").exists()
 
 
+def test_a_snapshot_that_is_refused_does_not_stop_the_driver_that_runs(tmp_path: Path) -> None:
+    alive = new_sink(tmp_path)
+    evil = encode_commits([StagedFile(f"{tmp_path}/.x.inprogress", "/etc/x", 1, 1, "")])
+
+    with pytest.raises(MetadataError, match="/etc/x"):
+        new_sink(
+            tmp_path, "second", CheckpointMetadata(1, 0, "first", lineage="first", sink_commits={"out": evil})
+        )
+    alive.verify_claim()
+
+
 def test_a_link_in_the_way_of_a_published_file_is_not_followed(tmp_path: Path) -> None:
     base, victim = tmp_path / "out", tmp_path / "victim"
     victim.mkdir()
@@ -350,7 +361,12 @@ def test_published_files_are_withdrawn_unless_the_older_checkpoint_lists_them_to
     prepared = sink.prepare(2)
     sink.commit(2)
     assert visible(tmp_path) == ["a", "b"]
+    sink.take([], staged(sink, tmp_path, "c"), 2)
+    later = sink.prepare(3)
 
+    assert sink.withdraw(b"")
+    assert sink.withdraw(later, kept)
+    assert not list(tmp_path.rglob("*.inprogress"))
     assert sink.withdraw(prepared, kept)
     assert sink.withdraw(prepared, kept)
 

@@ -69,7 +69,7 @@ class DriverSink(Protocol):
         """Take back what was published for a checkpoint that is about to be left for an older one; idempotent.
 
         Args:
-            prepared: What that checkpoint stores of this sink.
+            prepared: What that checkpoint stores of this sink; empty to ask whether it can be done at all.
             kept: What the older one stores of it; output that both list stays.
 
         Returns:

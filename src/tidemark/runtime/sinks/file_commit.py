@@ -63,13 +63,15 @@ class FilesSink(TransactionalSink):
             self.verify_claim()
             return
         self._directory = claim_directory(lineage, self.vertex.uid)
+        # All that can be refused is refused before the claim, which stops the driver that had it.
+        if restored is not None:
+            self._own(restored.sink_commits.get(self.vertex.uid, b""))
         with self._mapped("claimed"):
-            # Before the claim, because whoever is refused must not stop the one who goes on.
             self._refuse_behind(read_frontier(self._place, self._directory), restored)
             subject = f"The file sink '{self.vertex.uid}' at '{self._base}' (lineage {lineage})"
             claim = Claim.acquire(self._place, self._directory, self._job_id, subject)
             try:
-                # And behind it, because the other one may have published meanwhile.
+                # And again behind it, because the other one may have published meanwhile.
                 self._refuse_behind(read_frontier(self._place, self._directory), restored)
             except FencedError:
                 claim.release(keep_area=True)
@@ -180,18 +182,19 @@ class FilesSink(TransactionalSink):
         return True
 
     def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
-        """Delete the files that a checkpoint published, unless they are fetched already."""
-        if self._claim is None:
-            return False
+        """Delete the files of a checkpoint, published or still staged, unless a reader has fetched them."""
         files = decode_commits(prepared, self.vertex.uid)
         if not all([is_inside(self._base, file) for file in files]):
             return False
         stays = {file.final for file in decode_commits(kept, self.vertex.uid)}
-        targets = [self._locate(file)[1] for file in files if file.final not in stays]
+        paths = [path for file in files if file.final not in stays for path in self._locate(file)]
+        if not paths:
+            return True
+        assert self._claim is not None, "a sink is claimed before it is used"
         self.verify_claim()
         with self._mapped("withdrawn"):
-            for target in targets:
-                self._place.remove(target)
+            for path in paths:
+                self._place.remove(path)
         return True
 
     def close(self, *, restorable: bool = False) -> None:
@@ -241,8 +244,9 @@ class FilesSink(TransactionalSink):
             )
 
     def _locate(self, file: StagedFile) -> tuple[str, str]:
-        assert self._claim is not None, "a sink is claimed before it is used"
-        return locate(self._base, self._directory, self._claim.area, file)
+        # Without a claim this only checks what a snapshot lists.
+        area = "" if self._claim is None else self._claim.area
+        return locate(self._base, self._directory, area, file)
 
     def _sweep(self) -> None:
         """Delete whatever is staged; call it when none of it is wanted."""
