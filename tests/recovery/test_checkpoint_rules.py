@@ -143,8 +143,15 @@ def retained(tmp_path, **options):
     job.env.get_checkpoint_config().set_externalized_checkpoint_retention(RETENTIONS.RETAIN_ON_CANCELLATION)
     job.start()
     job.seen.wait_set("emitted")
+    # The first checkpoint from here may still hold numbers the source has emitted and nobody has counted.
+    enough = completions(job.seen) + 2
+    job.seen.wait(lambda seen: completions(seen) >= enough)
     job.client.cancel().result(DEADLINE)
     return job, str(job.completed()[-1])
+
+
+def completions(seen):
+    return sum(event[0] == "complete" for event in seen.events)
 
 
 @pytest.mark.parametrize(
