@@ -35,10 +35,14 @@ class Script(SourceFunction, CheckpointedFunction, CheckpointListener):
     def __init__(self, run: Callable[[Script, Any], None]) -> None:
         self._run = run
         self.offset = 0
+        self.opened = False
         self.running = True
         self.cancelled = threading.Event()
         self.on_snapshot: Callable[[], None] = lambda: None
         self.on_complete: Callable[[], None] = lambda: None
+
+    def open(self, runtime_context: Any) -> None:
+        self.opened = True
 
     def initialize_state(self, context: Any) -> None:
         store = context.get_operator_state_store()
@@ -68,8 +72,14 @@ def start() -> Iterator[Start]:
     """Factory of running sources; they end with the test."""
     started: list[SourceOperator] = []
 
-    def make(function: Script, restored: RestoredState | None = None, parallelism: int = 1) -> SourceOperator:
+    def make(
+        function: Script,
+        restored: RestoredState | None = None,
+        parallelism: int = 1,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> SourceOperator:
         operator = SourceOperator(function, Types.LONG())
+        operator.on_ready = on_ready
         clock = ManualClock()
         info = SubtaskInfo("source", "source", 0, parallelism, 128)
         operator.setup(OperatorEnvironment(info, clock, MetricRegistry(clock).group("source"), _no_backend))
@@ -253,6 +263,39 @@ def test_who_holds_the_lock_is_never_held_back_by_a_full_buffer(start, monkeypat
     assert offset_and_buffer(saved(operator), start) == (5, [0, 1, 2, 3, 4])
 
 
+def test_a_snapshot_may_take_the_lock_while_the_buffer_is_full(start, monkeypatch):
+    """It runs in the host's thread, which alone makes room."""
+    monkeypatch.setattr(source_module, "CAPACITY", 1)
+    contexts: list[Any] = []
+
+    def run(function: Script, ctx: Any) -> None:
+        contexts.append(ctx)
+        ctx.collect(1)
+
+    def snapshot() -> None:
+        with contexts[0].get_checkpoint_lock() as lock:
+            assert lock.acquire() is True
+            lock.release()
+
+    function = Script(run)
+    function.on_snapshot = snapshot
+    operator = finished(start(function))
+    cutter = threading.Thread(target=operator.cut, args=(1, 0), daemon=True)
+
+    cutter.start()
+    cutter.join(DEADLINE)
+
+    assert not cutter.is_alive()
+
+
+def test_run_starts_after_open(start):
+    seen: list[bool] = []
+
+    finished(start(Script(lambda function, ctx: seen.append(function.opened))))
+
+    assert seen == [True]
+
+
 def test_what_was_buffered_comes_back_in_front_of_what_run_emits_next(start):
     operator = finished(start(Script(emit_numbers(3))))
     out = Output()
@@ -291,9 +334,11 @@ def test_a_finished_source_stays_finished_unless_the_job_is_rescaled(start):
     restored = saved(finished(start(Script(emit_numbers(1)))))
     ran: list[int] = []
 
+    ready = threading.Event()
     same = Script(lambda function, ctx: ran.append(1))
-    operator = start(same, restored)
+    operator = start(same, restored, on_ready=ready.set)
     assert operator._thread is None
+    assert ready.is_set(), "the host has to hear that there is an end to take"
     other = Script(lambda function, ctx: ran.append(2))
     finished(start(other, restored, parallelism=2))
 
@@ -369,6 +414,33 @@ def test_many_watermarks_are_merged_as_long_as_nothing_becomes_late(start, monke
     assert (second["watermark"], second["barred"], second["ended"]) == (MAX_WATERMARK, False, True)
 
 
+def test_as_many_watermarks_as_are_kept_exactly_are_kept_exactly(start, monkeypatch):
+    """Those that were taken do not count any more, and elements never did."""
+    monkeypatch.setattr(source_module, "_EXACT_MARKS", 2)
+    steps = [threading.Event() for _ in range(3)]
+
+    def run(function: Script, ctx: Any) -> None:
+        for time in (1, 2):
+            ctx.collect_with_timestamp(time + 10, time + 10)
+            ctx.emit_watermark(time)
+        ctx.collect_with_timestamp(13, 13)
+        steps[0].set()
+        steps[1].wait(DEADLINE)
+        ctx.emit_watermark(3)
+        ctx.collect_with_timestamp(14, 14)
+        steps[2].set()
+
+    operator = start(Script(run))
+    out = Output()
+
+    assert steps[0].wait(DEADLINE)
+    assert (operator.take(out)["watermark"], out.values) == (1, [11])
+    assert (operator.take(out)["watermark"], out.values) == (2, [11, 12])
+    steps[1].set()
+    assert steps[2].wait(DEADLINE)
+    assert (operator.take(out)["watermark"], out.values) == (3, [11, 12, 13])
+
+
 def test_an_element_at_the_merged_watermark_waits_for_the_next_epoch(start, monkeypatch):
     monkeypatch.setattr(source_module, "_EXACT_MARKS", 0)
 
@@ -413,13 +485,14 @@ def test_an_idle_source_is_idle_until_it_emits_and_only_with_an_empty_buffer(sta
 
 def test_the_host_is_told_when_the_first_element_waits_and_when_run_ends(start):
     calls: list[str] = []
-    go = [threading.Event() for _ in range(3)]
+    go = [threading.Event() for _ in range(2)]
 
     def run(function: Script, ctx: Any) -> None:
         go[0].wait(DEADLINE)
         ctx.collect(1)
+        calls.append("one")
         ctx.collect(2)
-        calls.append("collected")
+        calls.append("two")
         go[1].wait(DEADLINE)
         ctx.mark_as_temporarily_idle()
         calls.append("idle")
@@ -430,7 +503,7 @@ def test_the_host_is_told_when_the_first_element_waits_and_when_run_ends(start):
     go[1].set()
     finished(operator)
 
-    assert calls == ["ready", "collected", "ready", "idle", "ready"]
+    assert calls == ["ready", "one", "two", "ready", "idle", "ready"]
 
 
 def test_the_watermark_goes_on_from_the_one_of_the_cut(start):
