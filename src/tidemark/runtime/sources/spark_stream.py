@@ -133,7 +133,7 @@ class SparkStreamSource:
         self._current = None
         self._directory = tempfile.mkdtemp(prefix="tidemark-query-")
         if position is not None:
-            unpack_position(position, self._directory)
+            unpack_position(position, self._directory, self.vertex.uid)
         protect_callbacks(self._session)
         writer = (
             self.vertex.spec.options["dataframe"]
