@@ -94,8 +94,9 @@ class SourceSpec:
     """Where records come from.
 
     `kind`: "collection" (`options['elements']`), "sequence" (`start`, `end`), "files" (`paths`, `charset`,
-    `monitor_ms`), "function" (`function`: a SourceFunction), "spark_stream" (`dataframe`), "spark_batch"
-    (`dataframe`), "scripted" (tests). A collection may also have `timestamps` (one per element).
+    `monitor_ms`), "function" (`function`: a SourceFunction), "spark_stream" (`dataframe`,
+    `partition_columns`, `closed`: see `spark_sources`), "spark_batch" (`dataframe`), "scripted" (tests). A
+    collection may also have `timestamps` (one per element).
     """
 
     kind: str
