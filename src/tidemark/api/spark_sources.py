@@ -18,8 +18,8 @@ _NOT_REPLAYABLE = {
     "memory": "a memory stream drops what Spark has committed. Use files, or a Python data source",
 }
 _FILES = "FileSource["
-_CLOSED = ("rate", "rate-micro-batch")
-"""Sources none of whose partitions is ever behind an earlier batch, like files, which are read once."""
+_CLOSED = {_FILES, "rate", "rate-micro-batch"}
+"""Sources none of whose partitions goes on in a later batch: files are read once, rates are in order as a whole."""
 _KAFKA_COLUMNS = ("topic", "partition")
 
 
@@ -46,8 +46,9 @@ def stream_spec(frame: Any, partition_by: str | Sequence[str] | None) -> SparkSt
             )
     if not wanted and set(names) == {"kafka"} and set(_KAFKA_COLUMNS) <= set(columns):
         wanted = list(_KAFKA_COLUMNS)
-    closed = bool(names) and all(name in _CLOSED or name.startswith(_FILES) for name in names)
-    return SparkStreamSourceSpec(frame, tuple(columns.index(column) for column in wanted), closed)
+    kinds = {_FILES if name.startswith(_FILES) else name for name in names}
+    origin = tuple(columns.index(column) for column in wanted)
+    return SparkStreamSourceSpec(frame, origin, closed=len(kinds) == 1 and kinds <= _CLOSED)
 
 
 def _source_names(frame: Any) -> list[str]:

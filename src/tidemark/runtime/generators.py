@@ -73,7 +73,8 @@ class _Crowd:
     and stands where it reported or later, so the minimum of what was reported within the timeout is below all
     of them. The larger bound counts.
 
-    What cannot be known is a partition that never had a task in the same epoch as all the others.
+    A task is taken to read one partition, or a piece of one. What cannot be known is a partition that has never
+    had a task in one epoch with all the others.
     """
 
     marks: list[int] = field(default_factory=list)

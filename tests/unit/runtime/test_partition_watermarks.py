@@ -158,7 +158,7 @@ def test_sources_that_cannot_be_replayed_are_refused_by_name(name: str) -> None:
 
 
 def test_files_that_were_read_hold_nothing_back() -> None:
-    job = Job(frame=Frame(["value"], "FileSource[/in]"))
+    job = Job(frame=Frame(["value"], "FileSource[/in]", "FileSource[/other]"))
 
     assert job.epoch(100, 40) == 39
     assert job.epoch(None, 90) == 89, "a task without records says nothing"
@@ -203,8 +203,9 @@ def test_a_crowd_is_not_overtaken_after_a_restore() -> None:
     assert job.epoch(501, 450) == 449
 
 
-def test_a_stream_of_two_kinds_is_as_careful_as_its_worst() -> None:
-    job = Job(frame=Frame(["topic", "partition"], "FileSource[/in]", "kafka"))
+@pytest.mark.parametrize("other", ["kafka", "rate"])
+def test_a_stream_of_two_kinds_is_a_crowd(other: str) -> None:
+    job = Job(frame=Frame(["topic", "partition"], "FileSource[/in]", other))
 
     job.epoch(100, 40)
 

@@ -34,7 +34,7 @@ def seen(path: str, batch: int) -> str:
 
 
 def restored(position: Any, directory: Path) -> dict[str, str]:
-    unpack_position(position, str(directory))
+    unpack_position(position, str(directory), "in")
     files = files_in(directory)
     assert files.pop("metadata").startswith('{"id":')
     return files
@@ -125,7 +125,8 @@ def test_a_hostile_position_writes_nothing_and_is_named(tmp_path: Path, position
     target.mkdir(parents=True)
 
     with pytest.raises(RestoreError) as caught:
-        unpack_position(position, str(target))
+        unpack_position(position, str(target), "in")
 
     assert f"'{entry}'" in str(caught.value)
+    assert caught.value.operator_uid == "in"
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

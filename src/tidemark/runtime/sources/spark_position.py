@@ -49,14 +49,19 @@ def pack_initial_position(directory: str) -> dict[str, Any]:
     return {"offsets": None, "sources": kept}
 
 
-def unpack_position(position: Any, directory: str) -> None:
+def unpack_position(position: Any, directory: str, uid: str) -> None:
     """Make `directory` the checkpoint of a query that has just committed the packed batch, as batch 0.
+
+    Args:
+        position: What was packed.
+        directory: An empty directory, or one that does not exist.
+        uid: Of the source, for the error.
 
     Raises:
         RestoreError: The position is not one that was packed here; nothing has been written.
     """
     files: dict[str, Any] = {"metadata": json.dumps({"id": str(uuid.uuid4())})}
-    offsets, sources = _parts(position)
+    offsets, sources = _parts(position, uid)
     if offsets is not None:
         files |= {"offsets/0": offsets, "commits/0": "v1\n{}"}
     for name, entries in sources.items():
@@ -69,36 +74,37 @@ def unpack_position(position: Any, directory: str) -> None:
             stream.write(content.encode() if isinstance(content, str) else content)
 
 
-def _parts(position: Any) -> tuple[str | None, dict[str, dict[str, Any]]]:
+def _parts(position: Any, uid: str) -> tuple[str | None, dict[str, dict[str, Any]]]:
     """The checked parts of a position."""
     if not isinstance(position, dict):
-        raise _refused("position", f"is {type(position).__name__}, not a map")
+        raise _refused(uid, "position", f"is {type(position).__name__}, not a map")
     offsets, sources = position.get("offsets"), position.get("sources")
     if offsets is not None and not isinstance(offsets, str):
-        raise _refused("offsets", "is not text")
+        raise _refused(uid, "offsets", "is not text")
     if not isinstance(sources, dict):
-        raise _refused("sources", "is not a map")
+        raise _refused(uid, "sources", "is not a map")
     size = len(offsets or "")
     for name, entries in sources.items():
         if not isinstance(name, str) or not _NUMBER.fullmatch(name):
-            raise _refused(f"sources/{name!s:.100}", "is not the number of a source")
+            raise _refused(uid, f"sources/{name!s:.100}", "is not the number of a source")
         if not isinstance(entries, dict):
-            raise _refused(f"sources/{name}", "is not a map")
+            raise _refused(uid, f"sources/{name}", "is not a map")
         for entry, content in entries.items():
             if not isinstance(entry, str) or not _NAME.fullmatch(entry):
-                raise _refused(f"sources/{name}/{entry!s:.200}", "is not a plain file name")
+                raise _refused(uid, f"sources/{name}/{entry!s:.200}", "is not a plain file name")
             if not isinstance(content, str | bytes):
-                raise _refused(f"sources/{name}/{entry}", "is neither text nor bytes")
+                raise _refused(uid, f"sources/{name}/{entry}", "is neither text nor bytes")
             size += len(content)
     if size > _MOST_BYTES:
-        raise _refused("position", f"has {size} bytes, more than {_MOST_BYTES}")
+        raise _refused(uid, "position", f"has {size} bytes, more than {_MOST_BYTES}")
     return offsets, sources
 
 
-def _refused(entry: str, why: str) -> RestoreError:
+def _refused(uid: str, entry: str, why: str) -> RestoreError:
     return RestoreError(
-        f"The snapshot's position of a Spark stream is refused: '{entry}' {why}. It was not written by this "
-        "library, or has been changed; start from another snapshot."
+        f"The snapshot's position of the Spark stream '{uid}' is refused: '{entry}' {why}. It was not written by "
+        "this library, or has been changed; start from another snapshot.",
+        operator_uid=uid,
     )
 
 

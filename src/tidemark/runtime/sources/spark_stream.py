@@ -134,7 +134,7 @@ class SparkStreamSource:
         self._scratch = ScratchDirectory("tidemark-query-")
         directory = self._scratch.name
         if position is not None:
-            unpack_position(position, directory)
+            unpack_position(position, directory, self.vertex.uid)
         protect_callbacks(self._session)
         writer = self.vertex.spec.dataframe.writeStream.foreachBatch(self._handover).option(
             "checkpointLocation", scratch_location(self._session, directory)
