@@ -3,13 +3,14 @@
 The directory is `$TIDEMARK_HOME`, by default `~/.tidemark`. A driver writes `<job id>.json` when its job
 starts and removes it when the job ends; the command line and query clients read it. Files hold the job's
 token, so only their owner may read them. A file whose driver is gone counts as absent and is removed by
-whoever notices.
+whoever notices, together with the directory of that driver's unix sockets.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -94,6 +95,7 @@ def list_jobs() -> list[JobRecord]:
         if _is_alive(record):
             records.append(record)
         else:
+            _remove_sockets(record)
             path.unlink(missing_ok=True)
     return sorted(records, key=lambda record: (record.start_time, record.job_id))
 
@@ -129,6 +131,14 @@ def _read(path: Path) -> JobRecord | None:
     except (OSError, ValueError, KeyError, TypeError):
         # Gone since the listing, or not ours.
         return None
+
+
+def _remove_sockets(record: JobRecord) -> None:
+    """Remove the directory of `tidemark.rpc.socket_directory`, and none that merely stands in the record."""
+    scheme, _, path = record.control_address.partition(":")
+    directory = os.path.dirname(path)
+    if scheme == "unix" and os.path.basename(directory).startswith(f"tidemark-{record.job_id[:8]}-driver-"):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _is_alive(record: JobRecord) -> bool:

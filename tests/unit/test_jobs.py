@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -69,6 +70,21 @@ def test_a_record_whose_driver_is_gone_is_ignored_and_removed(home):
     write_record(record("reused", start_time=1))
     assert list_jobs() == []
     assert list(home.glob("*.json")) == []
+
+
+def test_the_sockets_of_a_dead_driver_go_with_its_record_and_nothing_else_does(tmp_path):
+    own, foreign = tmp_path / "tidemark-dead-driver-x1", tmp_path / "important"
+    for directory in (own, foreign):
+        directory.mkdir()
+        (directory / "control.sock").touch()
+    gone = record("dead", pid=2**22 + 1)
+    write_record(replace(gone, control_address=f"unix:{own}/control.sock"))
+    write_record(replace(gone, job_id="dead2", control_address=f"unix:{foreign}/control.sock"))
+
+    assert list_jobs() == []
+
+    assert not own.exists()
+    assert foreign.exists()
 
 
 def test_files_that_are_no_records_are_left_alone(home):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidemark.rpc.acceptor import DEFAULT_LIMITS, Acceptor, Limits
+from tidemark.rpc.addresses import socket_base, socket_directory
 from tidemark.rpc.server import Server
 
-__all__ = ["DEFAULT_LIMITS", "Acceptor", "Limits", "Server"]
+__all__ = ["DEFAULT_LIMITS", "Acceptor", "Limits", "Server", "socket_base", "socket_directory"]

@@ -23,7 +23,7 @@ from tidemark import wire
 from tidemark.config import ConfigOption, Options
 from tidemark.errors import ConfigError, IllegalStateError
 from tidemark.futures import CompletableFuture
-from tidemark.jobs import JobRecord, remove_record, write_record
+from tidemark.jobs import JobRecord, list_jobs, remove_record, write_record
 from tidemark.queryable.ports import parse_port_range
 from tidemark.queryable.proxy import JobRoute, QueryableStateClientProxy
 from tidemark.rpc import Server
@@ -49,8 +49,10 @@ class Endpoint:
     """How a job is reached, as its executor knows it."""
 
     token: bytes
+    listen_at: str
+    """Where the control endpoint listens, in the form of `tidemark.wire`."""
     host: str = "127.0.0.1"
-    """Address of the driver that clients can reach; servers bind to it."""
+    """Address of the driver that query clients can reach; the proxy binds to it."""
     application_id: str | None = None
     """Of the Spark application, if there is one."""
     query_addresses: Callable[[], Sequence[str | None]] = tuple
@@ -100,7 +102,7 @@ class JobControl:
         """
         self._runner = runner
         settings = runner.execution.settings
-        listener, self.address = wire.listen(f"tcp:{self._endpoint.host}:0")
+        listener, self.address = wire.listen(self._endpoint.listen_at)
         try:
             if settings.configuration.get(Options.QUERYABLE_STATE_ENABLE):
                 self._proxy = self._open_proxy(settings)
@@ -110,6 +112,8 @@ class JobControl:
         self._server = Server([listener], self._endpoint.token, self._respond, name="tidemark-control")
         summary = job_summary(runner)
         try:
+            # Listing removes what drivers that were killed have left.
+            list_jobs()
             write_record(
                 JobRecord(
                     job_id=runner.execution.job_id,

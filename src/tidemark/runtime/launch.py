@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from tidemark.rpc import socket_base
+
 __all__ = ["launch_slots"]
 
 
@@ -22,11 +24,9 @@ def launch_slots(settings: Iterator[dict[str, Any]]) -> Iterator[tuple[int, int,
 
 
 def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
-    # A unix socket path may have about 100 characters, so the directory stays short whatever TMPDIR is.
-    base = setting.pop("directory", None) or tempfile.gettempdir()
-    if len(base) > 60:
-        base = "/tmp"
-    scratch = tempfile.mkdtemp(prefix=f"tidemark-{setting['job_id'][:8]}-{setting['slot']}-", dir=base)
+    scratch = tempfile.mkdtemp(
+        prefix=f"tidemark-{setting['job_id'][:8]}-{setting['slot']}-", dir=socket_base()
+    )
     setting["scratch"] = scratch
     setting["sys_path"] = sys.path
     if setting["bind"] is None:
