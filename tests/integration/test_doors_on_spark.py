@@ -55,7 +55,7 @@ def start(make_env: Callable[..., Any]) -> Iterator[Callable[[str], tuple[str, D
 
     yield start
     for job in jobs:
-        if not job.get_job_status().is_terminal_state():
+        if not job.get_job_status().result(60).is_terminal_state():
             job.cancel().result(60)
 
 
