@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +22,7 @@ from tidemark.runtime.control import live_jobs
 from tidemark.runtime.control_client import ControlClient
 
 Command = Callable[..., Result]
+Forward = Callable[[str], str]
 
 DEADLINE_S = 60.0
 
@@ -91,6 +95,34 @@ def running_job(program: Callable[..., Path]) -> Iterator[str]:
         runner.result.exception()
         runner.join()
     until(lambda: runner not in live_jobs())
+
+
+@pytest.fixture
+def forward() -> Iterator[Forward]:
+    """Makes a unix socket reachable as `HOST:PORT`."""
+    with contextlib.ExitStack() as listeners:
+
+        def listen(path: str) -> str:
+            listener = listeners.enter_context(socket.create_server(("127.0.0.1", 0)))
+            threading.Thread(target=accept, args=(listener, path), daemon=True).start()
+            return f"127.0.0.1:{listener.getsockname()[1]}"
+
+        def accept(listener: socket.socket, path: str) -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    near, _peer = listener.accept()
+                    far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                    far.connect(path)
+                    for ends in ((near, far), (far, near)):
+                        threading.Thread(target=copy, args=ends, daemon=True).start()
+
+        def copy(source: socket.socket, target: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := source.recv(1 << 16):
+                    target.sendall(data)
+                target.shutdown(socket.SHUT_RDWR)
+
+        yield listen
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
-from tests.cli.conftest import Command, until, until_processed
+from tests.cli.conftest import DEADLINE_S, Command, Forward, process_environment, until, until_processed
+from tests.unit.rpc.strangers import GARBAGE, is_dropped, stranger
 
 from tidemark.jobs import JobRecord, find_job, list_jobs, write_record
 from tidemark.runtime.control import live_jobs
@@ -149,10 +156,11 @@ def test_savepoint_needs_a_job_or_a_path_to_dispose(tide: Command) -> None:
 
 
 def test_a_remote_job_is_reached_by_address_and_token(
-    tide: Command, running_job: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tide: Command, running_job: str, forward: Forward, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     record = find_job(running_job)
-    address = record.control_address.removeprefix("tcp:")
+    # What `ssh -L` does for a job on a local master, whose endpoint is a unix socket.
+    address = forward(record.control_address.removeprefix("unix:"))
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "another machine"))
 
     without_token = tide("info", "--address", address, running_job)
@@ -174,6 +182,72 @@ def test_a_remote_job_is_reached_by_address_and_token(
 @pytest.mark.parametrize("address", ["nonsense", "host:", "host:99999", ":1"])
 def test_a_malformed_address_is_a_usage_error(tide: Command, address: str) -> None:
     assert tide("list", "--address", address).exit_code == 2
+
+
+def test_the_control_endpoint_of_a_local_job_is_a_socket_for_its_owner_only(running_job: str) -> None:
+    path = Path(find_job(running_job).control_address.removeprefix("unix:"))
+
+    assert path.is_socket()
+    assert path.stat().st_mode & 0o077 == 0
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("port", ["control", "proxy", "server"])
+def test_garbage_ends_no_server_of_a_running_job(tide: Command, running_job: str, port: str) -> None:
+    until_processed(running_job, 100)
+    record = find_job(running_job)
+    assert tide("query", running_job, "counts", "3").exit_code == 0
+    if port == "server":
+        addresses = own_ports() - {record.query_port}
+    else:
+        addresses = {record.control_address if port == "control" else record.query_port}
+
+    assert addresses
+    for address in addresses:
+        wanted = address if isinstance(address, str) else f"tcp:127.0.0.1:{address}"
+        for garbage in GARBAGE.values():
+            with stranger(wanted) as sock:
+                sock.sendall(garbage)
+                until(lambda sock=sock: is_dropped(sock))  # type: ignore[misc]
+
+    assert tide("info", running_job).exit_code == 0
+    assert tide("query", running_job, "counts", "3").exit_code == 0
+
+
+def own_ports() -> set[int]:
+    """TCP ports this process listens on."""
+    connections = psutil.Process().net_connections("tcp")
+    return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
+
+
+def test_a_flood_that_uses_up_the_drivers_descriptors_ends_none_of_its_servers(
+    tide: Command, program: Callable[..., Path]
+) -> None:
+    limit = f'ulimit -n 60; exec {sys.executable} -m tidemark.cli "$@"'
+    options = ["-D", "execution.target=local", "-D", "queryable-state.enable=true"]
+    path = program(execute="env.execute", sink="add_sink(Nowhere())")
+    command = ["bash", "-c", limit, "tidemark", "run", *options, str(path)]
+    driver = subprocess.Popen(command, env=process_environment(), stderr=subprocess.PIPE, text=True)
+    log: list[str] = []
+    threading.Thread(target=lambda: log.extend(driver.stderr or ()), daemon=True).start()
+    try:
+        until(lambda: bool(list_jobs()))
+        (record,) = list_jobs()
+        until_processed(record.job_id, 100)
+
+        with contextlib.ExitStack() as flood:
+            for address in [record.control_address, f"tcp:127.0.0.1:{record.query_port}"]:
+                for _ in range(60):
+                    flood.enter_context(stranger(address))
+            until(lambda: "Too many open files" in "".join(log))
+
+        assert tide("info", record.job_id).exit_code == 0
+        assert tide("query", record.job_id, "counts", "3").exit_code == 0
+        assert tide("cancel", record.job_id).exit_code == 0
+        driver.wait(DEADLINE_S)
+    finally:
+        driver.kill()
+        driver.wait()
 
 
 def test_the_record_of_a_job_is_for_its_owner_only(running_job: str, home: Path) -> None:

@@ -28,7 +28,6 @@ from tidemark.futures import CompletableFuture
 from tidemark.jobs import TOKEN_VARIABLE, list_jobs, token_bytes
 from tidemark.queryable.codec import StateCodec
 from tidemark.queryable.describe import StateDescription
-from tidemark.queryable.pool import ConnectionPool, Unreachable
 from tidemark.queryable.ports import check_port
 from tidemark.queryable.protocol import (
     Operation,
@@ -38,10 +37,12 @@ from tidemark.queryable.protocol import (
     Status,
     decode_entries,
     decode_published,
+    decode_response,
     decode_scan,
     encode,
 )
 from tidemark.queryable.results import result_state
+from tidemark.rpc import Pool, Unreachable
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.primitives import State
 from tidemark.state.serializers.registry import serializer_for
@@ -98,7 +99,7 @@ class QueryableStateClient:
         self._tls = tls
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._pools: dict[bytes, ConnectionPool] = {}
+        self._pools: dict[bytes, Pool[Response]] = {}
         self._tokens: dict[str, bytes] = {}
         self._adapted: dict[tuple[str, str, Signature], StateCodec] = {}
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tidemark-query-client")
@@ -313,14 +314,14 @@ class QueryableStateClient:
             name=name,
         )
 
-    def _pool(self, job_id: str) -> ConnectionPool:
+    def _pool(self, job_id: str) -> Pool[Response]:
         token = self._token or self._tokens.get(job_id)
         if token is None:
             token = self._tokens[job_id] = self._find_token(job_id)
         with self._lock:
             pool = self._pools.get(token)
             if pool is None:
-                pool = self._pools[token] = ConnectionPool(token, self._tls)
+                pool = self._pools[token] = Pool(token, decode_response, self._tls)
                 if self._closed.is_set():
                     pool.close()
             return pool

@@ -15,7 +15,6 @@ import msgspec
 
 from tidemark import wire
 from tidemark.queryable.listener import Refused, RequestServer
-from tidemark.queryable.pool import Call, ConnectionPool, Unreachable
 from tidemark.queryable.protocol import (
     Operation,
     Published,
@@ -25,8 +24,10 @@ from tidemark.queryable.protocol import (
     decode_keys,
     decode_parts,
     decode_published,
+    decode_response,
     encode,
 )
+from tidemark.rpc import Call, Pool, Unreachable
 from tidemark.state.key_groups import stable_hash
 
 __all__ = ["JobRoute", "QueryableStateClientProxy"]
@@ -98,7 +99,7 @@ class QueryableStateClientProxy(RequestServer):
             ConfigError: None of the ports is free.
         """
         self._routes = routes
-        self._pool = ConnectionPool(token, slot_tls)
+        self._pool = Pool(token, decode_response, slot_tls)
         self._locations: dict[tuple[str, str], _Location] = {}
         super().__init__(ports, token, bind, query_threads=query_threads, statistics=statistics, tls=tls)
 
@@ -187,7 +188,7 @@ class QueryableStateClientProxy(RequestServer):
     def _exchange(self, request: Request, bodies: dict[str, bytes]) -> list[bytearray]:
         """Ask several slots at the same time; the answers come in the order of `bodies`."""
         timeout = max(request.timeout_ms / 1000, 0.001)
-        calls: list[Call] = []
+        calls: list[Call[Response]] = []
         answers: list[bytearray] = []
         try:
             for address, body in bodies.items():

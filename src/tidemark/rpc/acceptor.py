@@ -108,9 +108,10 @@ class Acceptor:
             while not self._closing:
                 try:
                     self._turn()
-                except OSError as exc:
+                except Exception as exc:
                     # The selector itself may lack memory; there is nothing to wait on but the clock.
-                    self._refusals.add(str(exc))
+                    _log.debug("%s goes on after an error", self._name, exc_info=True)
+                    self._refusals.add(f"{type(exc).__name__}: {exc}")
                     time.sleep(_LONGEST_PAUSE_S)
         finally:
             self._selector.close()
@@ -168,8 +169,6 @@ class Acceptor:
     # Handshakes
 
     def _advance(self, stranger: Handshake) -> None:
-        if stranger not in self._strangers:
-            return
         try:
             event = stranger.advance()
             if event:

@@ -50,8 +50,10 @@ class Endpoint:
     """How a job is reached, as its executor knows it."""
 
     token: bytes
+    listen_at: str
+    """Where the control endpoint listens, in the form of `tidemark.wire`."""
     host: str = "127.0.0.1"
-    """Address of the driver that clients can reach; servers bind to it."""
+    """Address of the driver that query clients can reach; the proxy binds to it."""
     application_id: str | None = None
     """Of the Spark application, if there is one."""
     query_addresses: Callable[[], Sequence[str | None]] = tuple
@@ -104,7 +106,7 @@ class JobControl:
             private_directory(registry_directory())
         self._runner = runner
         settings = runner.execution.settings
-        listener, self.address = wire.listen(f"tcp:{self._endpoint.host}:0")
+        listener, self.address = wire.listen(self._endpoint.listen_at)
         try:
             if settings.configuration.get(Options.QUERYABLE_STATE_ENABLE):
                 self._proxy = self._open_proxy(settings)

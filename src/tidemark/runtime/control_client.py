@@ -105,7 +105,8 @@ class ControlClient:
     @property
     def host(self) -> str:
         """Host of the job's driver."""
-        return self.address.partition(":")[2].rpartition(":")[0]
+        scheme, _, rest = self.address.partition(":")
+        return "127.0.0.1" if scheme == "unix" else rest.rpartition(":")[0]
 
     def request(self, name: str, **arguments: Any) -> Any:
         """Ask and wait for the answer.

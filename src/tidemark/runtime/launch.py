@@ -7,11 +7,11 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+from tidemark.rpc import socket_base
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 
 __all__ = ["launch_slots"]
@@ -24,10 +24,7 @@ def launch_slots(settings: Iterator[dict[str, Any]]) -> Iterator[tuple[int, int,
 
 
 def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
-    # A unix socket path may have about 100 characters, so the directory stays short whatever TMPDIR is.
-    base = setting.pop("directory", None) or tempfile.gettempdir()
-    if len(base) > 60:
-        base = "/tmp"
+    base = socket_base()
     sweep_scratch(base)
     scratch = ScratchDirectory(f"tidemark-{setting['job_id'][:8]}-{setting['slot']}-", base)
     setting["scratch"] = scratch.name

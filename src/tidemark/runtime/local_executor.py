@@ -12,6 +12,7 @@ from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
+from tidemark.rpc import socket_directory
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution, JobParts
@@ -40,10 +41,11 @@ class LocalExecutor:
         engine = LocalEngine(
             self._clock, storage.savepoints, cancellation=Cancellation.of(settings.configuration)
         )
+        job_id = new_job_id()
         execution = JobExecution(
             graph,
             settings,
-            new_job_id(),
+            job_id,
             engine,
             local_parts,
             self._clock,
@@ -52,13 +54,27 @@ class LocalExecutor:
         )
         token = secrets.token_bytes(32)
         queries = LocalQueryServers(engine, token, ports_of(settings, Options.QUERYABLE_SERVER_PORTS))
-        control = JobControl(Endpoint(token, query_addresses=queries.addresses, release=queries.close))
+        sockets = socket_directory(job_id)
+
+        def release() -> None:
+            queries.close()
+            sockets.cleanup()
+
+        control = JobControl(
+            Endpoint(
+                token,
+                f"unix:{sockets.name}/control.sock",
+                query_addresses=queries.addresses,
+                release=release,
+            )
+        )
         runner = JobRunner(execution, on_end=control.close)
         engine.on_event = runner.wake.set
         try:
             control.open(runner)
         except BaseException:
             engine.stop()
+            sockets.cleanup()
             raise
         runner.start()
         return JobHandle(runner)

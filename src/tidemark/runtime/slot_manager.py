@@ -38,7 +38,8 @@ class SlotAddress:
     """Where tasks find a slot."""
 
     unix: str
-    tcp: str
+    tcp: str | None
+    """None where every task runs on the slot's machine."""
     machine: str
 
 
@@ -64,7 +65,7 @@ class SlotManager:
         self,
         job_id: str,
         token: bytes,
-        host: str,
+        listen_at: str,
         launch: Callable[[list[dict[str, Any]]], list[tuple[int, int, str]]],
         bind: str | None,
         query_ports: list[int],
@@ -75,7 +76,8 @@ class SlotManager:
         Args:
             job_id: The job.
             token: What every peer has to know.
-            host: Address of this machine that slots can reach.
+            listen_at: Where slots register, in the form of `tidemark.wire`. If it is a unix socket, all slots and
+                tasks run on this machine, and slots open no TCP port for records.
             launch: Starts slot processes from settings (as a Spark job); returns (slot, pid, log).
             bind: Address slots bind to; None lets each find its own.
             query_ports: Ports for the queryable state server of a slot.
@@ -89,7 +91,7 @@ class SlotManager:
         self._launch = launch
         self._bind = bind
         self._query_ports = query_ports
-        listener, self.address = listen(f"tcp:{host}:0")
+        listener, self.address = listen(listen_at)
         self._slots: dict[int, _Slot] = {}
         self._registered = threading.Condition()
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()

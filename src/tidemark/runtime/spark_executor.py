@@ -12,6 +12,7 @@ from tidemark.clock import SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
+from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution, JobParts
@@ -24,7 +25,7 @@ from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
 from tidemark.runtime.storage import backend_choice, storage_plan
-from tidemark.scratch import sweep_scratch
+from tidemark.scratch import ScratchDirectory, sweep_scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,15 +61,21 @@ class SparkExecutor:
         token = secrets.token_bytes(32)
         host = _driver_host(session)
         ports = ports_of(settings, Options.QUERYABLE_SERVER_PORTS)
+        sockets = socket_directory(job_id) if _is_one_machine(session) else None
         slots = SlotManager(
             job_id,
             token,
-            host,
+            _listen_at(sockets, "slots", host),
             lambda wanted: _launch(session, wanted),
             "127.0.0.1" if _is_local(session) else None,
             ports,
             limits,
         )
+
+        def release() -> None:
+            if sockets is not None:
+                sockets.cleanup()
+
         try:
             engine = SparkEngine(session, job_id, token, slots, limits.cancellation)
             execution = JobExecution(
@@ -82,11 +89,21 @@ class SparkExecutor:
                 backend_choice(settings),
             )
             application = str(session.sparkContext.applicationId)
-            control = JobControl(Endpoint(token, host, application, lambda: _query_addresses(engine)))
+            control = JobControl(
+                Endpoint(
+                    token,
+                    _listen_at(sockets, "control", host),
+                    host,
+                    application,
+                    lambda: _query_addresses(engine),
+                    release,
+                )
+            )
             runner = JobRunner(execution, on_end=control.close)
             control.open(runner)
         except BaseException:
             slots.stop()
+            release()
             raise
         engine.on_event = runner.wake.set
         runner.start()
@@ -124,6 +141,16 @@ def _query_addresses(engine: SparkEngine) -> list[str | None]:
 
 def _is_local(session: SparkSession) -> bool:
     return str(session.sparkContext.master).startswith("local")
+
+
+def _is_one_machine(session: SparkSession) -> bool:
+    """Whether tasks run in the driver's own JVM; `local-cluster` has executors, and stands in for real clusters."""
+    master = str(session.sparkContext.master)
+    return master == "local" or master.startswith("local[")
+
+
+def _listen_at(sockets: ScratchDirectory | None, name: str, host: str) -> str:
+    return f"tcp:{host}:0" if sockets is None else f"unix:{sockets.name}/{name}.sock"
 
 
 def _driver_host(session: SparkSession) -> str:

@@ -218,7 +218,7 @@ class _Links:
         address = self._slots[slot]
         path = address.unix.partition(":")[2]
         here = address.machine == socket.gethostname() and os.path.exists(path)
-        chosen = address.unix if here else address.tcp
+        chosen = address.unix if here or address.tcp is None else address.tcp
         pool = _idle.get(chosen)
         connection = pool.pop() if pool else connect(chosen, self._token, PATIENCE_S)
         self._taken.append(connection)

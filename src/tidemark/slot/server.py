@@ -46,7 +46,7 @@ class SlotServer:
     """Hosts one slot of one job until the driver lets go of it."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        """Bind the data sockets.
+        """Bind the data sockets: a unix socket, and a TCP port unless the driver itself is at a unix socket.
 
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
@@ -57,8 +57,12 @@ class SlotServer:
         self._scratch = Path(settings["scratch"])
         self._host = SlotHost(SystemClock(), FileSystemStorage(), self._scratch / "state")
         self._host.on_ready = lambda: self._event(SlotReady(settings["slot"]))
-        self._unix, self._unix_address = listen(f"unix:{self._scratch}/slot.sock")
-        self._tcp, self._tcp_address = listen(f"tcp:{settings['bind']}:0")
+        unix, self._unix_address = listen(f"unix:{self._scratch}/slot.sock")
+        self._listeners = [unix]
+        self._tcp_address: str | None = None
+        if not settings["driver"].startswith("unix:"):
+            tcp, self._tcp_address = listen(f"tcp:{settings['bind']}:0")
+            self._listeners.append(tcp)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._work: _Requests = queue.SimpleQueue()
         self._questions: _Requests = queue.SimpleQueue()
@@ -86,7 +90,7 @@ class SlotServer:
 
     def run(self) -> None:
         """Register with the driver and serve until it goes away. Never returns."""
-        Server([self._unix, self._tcp], self._token, self._process, name="slot-data")
+        Server(self._listeners, self._token, self._process, name="slot-data")
         control = self._control = connect(self._settings["driver"], self._token, PATIENCE_S)
         control.send(
             [

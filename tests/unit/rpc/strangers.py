@@ -15,6 +15,12 @@ from tidemark.wire import Connection, connect, listen
 
 TOKEN = b"t" * 32
 DEADLINE_S = 60.0
+GARBAGE = {
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3,
+    "zeros": bytes(64),
+    "noise": bytes(range(256)) * 400,
+    "a hello of TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+}
 
 
 def echo(connection: Connection, header: Any, body: bytearray) -> None:

@@ -12,6 +12,7 @@ import threading
 import pytest
 from tests.unit.rpc.strangers import (
     DEADLINE_S,
+    GARBAGE,
     TOKEN,
     descriptors,
     echo,
@@ -34,14 +35,6 @@ def test_one_server_listens_on_several_addresses(tmp_path):
 
     assert all([gets_through(address) for _sock, address in listeners])
     server.close()
-
-
-GARBAGE = {
-    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3,
-    "zeros": bytes(64),
-    "noise": bytes(range(256)) * 400,
-    "a hello of TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
-}
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)

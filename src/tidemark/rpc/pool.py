@@ -1,18 +1,21 @@
-"""Authenticated connections that are used again, by proxy and client."""
+"""Asks servers: authenticated connections by address, each used by one request at a time and then again."""
 
 from __future__ import annotations
 
 import ssl
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from tidemark import wire
 from tidemark.errors import TidemarkError
-from tidemark.queryable.protocol import Request, Response, decode_response
 
-__all__ = ["Call", "ConnectionPool", "Unreachable"]
+__all__ = ["Call", "Pool", "Unreachable"]
+
+Answer = TypeVar("Answer")
+"""What the header of an answer is decoded to."""
 
 _CONNECT_TIMEOUT_S = 5.0
 _IDLE_PER_ADDRESS = 16
@@ -22,20 +25,18 @@ class Unreachable(ConnectionError):
     """Nobody listens at the address, or whoever does refuses us or cannot prove to know the token."""
 
 
-class Call:
+class Call(Generic[Answer]):
     """One request on its way: sent on construction by the pool, answered by `result`."""
 
     __slots__ = ("_address", "_connection", "_pool", "_timeout")
 
-    def __init__(
-        self, pool: ConnectionPool, address: str, connection: wire.Connection, timeout: float
-    ) -> None:
+    def __init__(self, pool: Pool[Answer], address: str, connection: wire.Connection, timeout: float) -> None:
         self._pool = pool
         self._address = address
         self._connection = connection
         self._timeout = timeout
 
-    def result(self) -> tuple[Response, bytearray]:
+    def result(self) -> tuple[Answer, bytearray]:
         """Wait for the answer; call it once.
 
         Raises:
@@ -46,7 +47,7 @@ class Call:
             self._connection.set_timeout(self._timeout)
             header, body = self._connection.receive()
             self._connection.set_timeout(None)
-            response = decode_response(header)
+            answer = self._pool.decode(header)
         except msgspec.MsgspecError as exc:
             self.abandon()
             raise wire.WireClosed(f"{self._address} sent no answer of ours: {exc}") from exc
@@ -57,18 +58,27 @@ class Call:
             self.abandon()
             raise wire.WireClosed(str(exc)) from exc
         self._pool.give_back(self._address, self._connection)
-        return response, body
+        return answer, body
 
     def abandon(self) -> None:
         """Do not wait for the answer."""
         self._pool.discard(self._connection)
 
 
-class ConnectionPool:
-    """Idle connections by address; each is used by one request at a time. Thread-safe."""
+class Pool(Generic[Answer]):
+    """Idle connections by address. Thread-safe."""
 
-    def __init__(self, token: bytes, tls: ssl.SSLContext | None = None) -> None:
-        """Prove `token` to everyone we connect to."""
+    def __init__(
+        self, token: bytes, decode: Callable[[Any], Answer], tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Connect to nobody yet.
+
+        Args:
+            token: What is proved to everyone we connect to, and asked of them.
+            decode: Makes an answer of a received header; raises `msgspec.ValidationError` if it is none.
+            tls: Client side of TLS, if the servers want it.
+        """
+        self.decode = decode
         self._token = token
         self._tls = tls
         self._lock = threading.Lock()
@@ -76,8 +86,8 @@ class ConnectionPool:
         self._busy: set[wire.Connection] = set()
         self._closed = False
 
-    def call(self, address: str, request: Request, body: Any = b"", *, timeout: float) -> Call:
-        """Send a request.
+    def call(self, address: str, request: Any, body: Any = b"", *, timeout: float) -> Call[Answer]:
+        """Send a request; `request` is its header.
 
         Raises:
             Unreachable: There is no connection to be had.

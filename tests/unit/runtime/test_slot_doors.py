@@ -1,0 +1,70 @@
+"""Slot processes and their driver's registry, without Spark: which sockets they open, and what strangers do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from tests.unit.rpc.strangers import DEADLINE_S, GARBAGE, TOKEN, is_dropped, stranger, until
+
+from tidemark.rpc import socket_directory
+from tidemark.runtime.launch import launch_slots
+from tidemark.runtime.slot_manager import SlotManager
+from tidemark.wire import WireClosed, connect
+
+JOB = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def manager(request: pytest.FixtureRequest) -> Iterator[SlotManager]:
+    """A registry with one slot."""
+    with socket_directory(JOB) as directory:
+        manager = SlotManager(
+            JOB,
+            TOKEN,
+            f"unix:{directory}/slots.sock" if request.param == "unix" else "tcp:127.0.0.1:0",
+            lambda wanted: list(launch_slots(iter(wanted))),
+            "127.0.0.1",
+            [0],
+        )
+        manager.ensure(1)
+        yield manager
+        manager.stop()
+
+
+def test_a_slot_opens_a_port_only_if_its_driver_has_one(manager: SlotManager) -> None:
+    (address,) = manager.addresses()
+    (pid,) = manager.pids().values()
+    connections = psutil.Process(pid).net_connections("tcp")
+    ports = [c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN]
+
+    if manager.address.startswith("unix:"):
+        assert (address.tcp, ports) == (None, [])
+    else:
+        assert address.tcp == f"tcp:127.0.0.1:{ports[0]}"
+        assert len(ports) == 1
+
+
+def test_garbage_ends_neither_the_registry_nor_the_slot(manager: SlotManager) -> None:
+    (address,) = manager.addresses()
+    for door in filter(None, [manager.address, address.unix, address.tcp]):
+        for garbage in GARBAGE.values():
+            with stranger(door) as sock:
+                sock.sendall(garbage)
+                until(lambda sock=sock: is_dropped(sock))  # type: ignore[misc]
+
+    connect(address.unix, TOKEN, DEADLINE_S).close()
+    manager.ensure(2)
+    assert sorted(manager.pids()) == [0, 1]
+
+
+def test_a_peer_that_registers_with_nonsense_is_dropped(manager: SlotManager) -> None:
+    for introduction in [None, [], ["register", {}], ["register", {"slot": "first"}]]:
+        peer = connect(manager.address, TOKEN, DEADLINE_S)
+        peer.send(introduction)
+
+        with pytest.raises(WireClosed):
+            peer.receive()
+        peer.close()
+    assert sorted(manager.pids()) == [0]
