@@ -250,7 +250,7 @@ def test_merged_sessions_are_read_as_the_windows_they_have_become(tmp_path: Path
 
 
 @pytest.mark.parametrize("count", [1, 3, 128])
-def test_shares_cover_every_row_of_a_state_once(snapshot: str, totals: dict[str, int], count: int) -> None:
+def test_splits_cover_every_row_of_a_state_once(snapshot: str, totals: dict[str, int], count: int) -> None:
     opened = OpenSnapshot.open(snapshot)
     keys = []
     for split in opened.splits(opened.keyed_operator("sum"), count):
