@@ -22,7 +22,7 @@ from tests.unit.processor.jobs import (
 from tidemark import EmbeddedRocksDBStateBackend, HashMapStateBackend, KeyedProcessFunction, Types
 from tidemark.checkpoint.inspection import describe, verify
 from tidemark.errors import ConfigError, JobExecutionException, StateMigrationException, UnknownStateError
-from tidemark.processor import dealing
+from tidemark.processor import rekeying
 from tidemark.state_processor import migrate_keys
 
 KEYS = 20
@@ -71,7 +71,7 @@ def expected(keys: list[Any]) -> dict[Any, Any]:
 def test_text_keys_become_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take: Any, rocksdb: bool
 ) -> None:
-    monkeypatch.setattr(dealing, "_BUCKET_ROWS", 7)
+    monkeypatch.setattr(rekeying, "_BUCKET_ROWS", 7)
     old = take(tmp_path / "old", ELEMENTS)
 
     new = migrate_keys(old, "sum", Types.LONG(), lambda key: int(key[1:]), str(tmp_path / "new"))

@@ -24,15 +24,14 @@ from tidemark.state.primitives import State
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot, load_serializer_snapshot
 from tidemark.state.serializers.registry import serializer_for
-from tidemark.state.serializers.resolution import Resolution as Compatibility
-from tidemark.state.serializers.resolution import resolve_compatibility, resolve_key_compatibility
+from tidemark.state.serializers.resolution import Resolution, resolve_compatibility, resolve_key_compatibility
 from tidemark.state.snapshot import StateMeta
 from tidemark.state.ttl import StateTtlConfig
 from tidemark.types.typeinfo import SerializedTypeInfo, TypeInformation
 
 __all__ = [
     "RegisteredStates",
-    "Resolution",
+    "StateMigration",
     "StateSpec",
     "check_restored",
     "create_handle",
@@ -182,7 +181,7 @@ def _same_type(left: TypeInformation, right: TypeInformation) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolution:
+class StateMigration:
     """How restored state meets the descriptor that asks for it.
 
     Attributes:
@@ -198,7 +197,7 @@ class Resolution:
     rewrite: bool = False
 
 
-def resolve_restored(restored: StateMeta, spec: StateSpec) -> Resolution:
+def resolve_restored(restored: StateMeta, spec: StateSpec) -> StateMigration:
     """Decide whether the restored state can be read as the new descriptor asks (`docs/guides/schema-evolution.md`).
 
     Raises:
@@ -219,7 +218,7 @@ def resolve_restored(restored: StateMeta, spec: StateSpec) -> Resolution:
     value, old, convert, rewrite = resolve_value(
         spec.name, restored.value, spec.value, spec.descriptor.migrations
     )
-    return Resolution(replace(spec, key=key, value=value, map_key=map_key), old, convert, rewrite)
+    return StateMigration(replace(spec, key=key, value=value, map_key=map_key), old, convert, rewrite)
 
 
 def check_restored(meta: StateMeta, known: StateMeta | None, key: TypeSerializer[Any]) -> None:
@@ -270,7 +269,7 @@ def resolve_value(
         StateMigrationException: The old values cannot become values of the new serializer.
     """
 
-    def resolve(old: bytes, serializer: TypeSerializer[Any]) -> Compatibility:
+    def resolve(old: bytes, serializer: TypeSerializer[Any]) -> Resolution:
         return resolve_compatibility(old, serializer, migrations)
 
     answer = _asked(name, resolve, stored, new)
@@ -295,10 +294,10 @@ def _resolve_key(name: str, role: str, stored: bytes, new: TypeSerializer[Any]) 
 
 def _asked(
     name: str,
-    resolve: Callable[[bytes, TypeSerializer[Any]], Compatibility],
+    resolve: Callable[[bytes, TypeSerializer[Any]], Resolution],
     stored: bytes,
     new: TypeSerializer[Any],
-) -> Compatibility:
+) -> Resolution:
     """An answer about one serializer; if the old one cannot even be rebuilt, the error names the state."""
     try:
         return resolve(stored, new)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidemark.checkpoint.format.write import write_table
 from tidemark.checkpoint.layout import table_path
 from tidemark.checkpoint.metadata import OperatorState, SubtaskState, TableHandle
-from tidemark.processor.opened import OpenSnapshot
+from tidemark.processor.open_snapshot import OpenSnapshot
 from tidemark.processor.tables import canonical_schema, canonical_tables
 from tidemark.processor.target import NewSavepoint
 from tidemark.state.snapshot import StateMeta
@@ -61,9 +61,9 @@ def canonical_subtask(
     """
     assert subtask.key_groups is not None
     alone = replace(operator, subtasks=(subtask,))
-    share = snapshot.share(alone, subtask.key_groups)
+    split = snapshot.split(alone, subtask.key_groups)
     handles = []
-    with canonical_tables(share, snapshot.storage) as tables:
+    with canonical_tables(split, snapshot.storage) as tables:
         for meta, batches in tables:
             if not wanted(meta):
                 handles.append(TableHandle(meta))

@@ -20,7 +20,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tidemark.errors import ConfigError
 from tidemark.processor.columns import conform_batch, shown_schema
-from tidemark.processor.opened import OpenSnapshot, Share, parse_ranges
+from tidemark.processor.input_splits import InputSplit, parse_ranges
+from tidemark.processor.open_snapshot import OpenSnapshot
 from tidemark.processor.operator_rows import operator_batch, operator_schema
 from tidemark.processor.rewrite import parse_key
 from tidemark.processor.spark import FORMAT, exact_schema, spark_type
@@ -97,10 +98,10 @@ class SnapshotSource(DataSource):  # type: ignore[misc]
 
 
 class _Range(InputPartition):  # type: ignore[misc]
-    """A share of keyed state, or (None) the whole of an operator state."""
+    """A split of keyed state, or (None) the whole of an operator state."""
 
-    def __init__(self, share: Share | None) -> None:
-        super().__init__(share)
+    def __init__(self, split: InputSplit | None) -> None:
+        super().__init__(split)
 
 
 class _Reader(DataSourceReader):  # type: ignore[misc]
@@ -124,22 +125,22 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         if request.key is not None:
             group = assign_to_key_group(_key_bytes(request.key, meta), operator.max_parallelism)
             ranges = [(group, group)]
-        shares = snapshot.shares(operator, request.partitions or operator.parallelism, ranges)
-        shares = [share.only(meta.kind, meta.name) for share in shares]
-        filled = [s for s in shares if s.restore.natives or any(t.rows for t in s.restore.tables)]
+        splits = snapshot.splits(operator, request.partitions or operator.parallelism, ranges)
+        splits = [split.only(meta.kind, meta.name) for split in splits]
+        filled = [s for s in splits if s.restore.natives or any(t.rows for t in s.restore.tables)]
         # Spark makes one partition without a value if there is none, and that would mean an operator state.
-        return [_Range(share) for share in filled or shares[:1]]
+        return [_Range(split) for split in filled or splits[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
         exact = exact_schema(self._schema)
-        share = partition.value
+        split = partition.value
         request = self._request
-        if share is None:
+        if split is None:
             snapshot = OpenSnapshot.open(request.path)
             yield conform_batch(operator_batch(snapshot.parts(request.uid, request.state)), exact)
             return
-        with canonical_tables(share, wanted=lambda meta: meta.name == request.state) as tables:
+        with canonical_tables(split, wanted=lambda meta: meta.name == request.state) as tables:
             for meta, batches in tables:
                 for batch in batches:
                     if request.key is not None:

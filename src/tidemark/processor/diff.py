@@ -16,7 +16,7 @@ from typing import Any
 
 from tidemark.checkpoint.metadata import OperatorState
 from tidemark.errors import StateMigrationException
-from tidemark.processor.opened import OpenSnapshot, metas_of
+from tidemark.processor.open_snapshot import OpenSnapshot, metas_of
 from tidemark.processor.operator_rows import operator_batch
 from tidemark.processor.tables import canonical_tables
 from tidemark.state.canonical import StateSerializers
@@ -26,7 +26,7 @@ from tidemark.state.snapshot import StateMeta
 
 __all__ = ["StateDiff", "diff"]
 
-_SHARES = 16
+_SPLITS = 16
 
 
 @dataclass(slots=True)
@@ -127,9 +127,9 @@ def _pairs(
     sizes = [(s, op) for s, op in ((a, old), (b, new)) if op is not None and op.is_keyed]
     if not sizes:
         return
-    count = max(len(snapshot.shares(operator, _SHARES)) for snapshot, operator in sizes)
-    for share in sizes[0][0].shares(sizes[0][1], count):
-        yield _content(a, old, share.key_groups, meta), _content(b, new, share.key_groups, meta)
+    count = max(len(snapshot.splits(operator, _SPLITS)) for snapshot, operator in sizes)
+    for split in sizes[0][0].splits(sizes[0][1], count):
+        yield _content(a, old, split.key_groups, meta), _content(b, new, split.key_groups, meta)
 
 
 def _content(
@@ -137,9 +137,9 @@ def _content(
 ) -> Content:
     if operator is None or not operator.is_keyed:
         return {}
-    share = snapshot.share(operator, groups or (0, operator.max_parallelism - 1)).only(meta.kind, meta.name)
+    split = snapshot.split(operator, groups or (0, operator.max_parallelism - 1)).only(meta.kind, meta.name)
     content: Content = {}
-    with canonical_tables(share, snapshot.storage, lambda m: m.name == meta.name) as tables:
+    with canonical_tables(split, snapshot.storage, lambda m: m.name == meta.name) as tables:
         for _meta, batches in tables:
             for batch in batches:
                 names = [n for n in batch.schema.names if n not in ("key_group", "key", "last_access")]

@@ -1,4 +1,4 @@
-"""Runs a reader function over one share: restore the range into a store, then visit its keys or windows.
+"""Runs a reader function over one split: restore the range into a store, then visit its keys or windows.
 
 The same code runs in a Spark task and, for `execution.target: local`, in this process.
 """
@@ -24,7 +24,7 @@ from tidemark.operators.base import SubtaskInfo
 from tidemark.operators.merging_windows import MERGING_WINDOWS
 from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
 from tidemark.processor.functions import KeyedStateReaderFunction, WindowReaderFunction
-from tidemark.processor.opened import Share
+from tidemark.processor.input_splits import InputSplit
 from tidemark.processor.tables import canonical_tables, restored_backend
 from tidemark.state.backend import NO_KEY, KeyedStateBackend
 from tidemark.state.canonical import StateSerializers, read_rows
@@ -75,22 +75,22 @@ class RangeRead:
     backend: StateBackend | None = None
     windows: WindowContents | None = None
 
-    def run(self, index: int, share: Share, storage: Storage | None = None) -> Iterator[list[Any]]:
-        """What the function emits for the keys of a share, in lists of some length."""
+    def run(self, index: int, split: InputSplit, storage: Storage | None = None) -> Iterator[list[Any]]:
+        """What the function emits for the keys of a split, in lists of some length."""
         storage = storage or FileSystemStorage()
         function = cloudpickle.loads(self.function)
-        info = SubtaskInfo(self.name, self.uid, index, self.parallelism, share.max_parallelism)
-        with restored_backend(share, storage, self.key, self.backend) as backend:
+        info = SubtaskInfo(self.name, self.uid, index, self.parallelism, split.max_parallelism)
+        with restored_backend(split, storage, self.key, self.backend) as backend:
             states = _States(backend)
             context = OperatorRuntimeContext(info, MetricRegistry().group(self.uid), states.lookup)
             function.set_runtime_context(context)
-            timers = _read_timers(share, storage, self.key)
+            timers = _read_timers(split, storage, self.key)
             function.open(context)
             try:
                 if self.windows is None:
                     yield from _read_keys(function, backend, states, timers)
                 else:
-                    yield from self._read_windows(function, backend, states, timers, share, storage)
+                    yield from self._read_windows(function, backend, states, timers, split, storage)
             finally:
                 backend.context.token = NO_KEY
                 function.close()
@@ -101,7 +101,7 @@ class RangeRead:
         backend: KeyedStateBackend,
         states: _States,
         timers: dict[str, Timers],
-        share: Share,
+        split: InputSplit,
         storage: Storage,
     ) -> Iterator[list[Any]]:
         windows = self.windows
@@ -111,7 +111,7 @@ class RangeRead:
         if isinstance(windows.assigner, MergingWindowAssigner):
             merging = backend.state(MERGING_WINDOWS)
         context = _WindowContext(states, timers, windows)
-        pairs = _window_pairs(share, storage, windows, self.key)
+        pairs = _window_pairs(split, storage, windows, self.key)
         while chunk := list(islice(pairs, _CHUNK)):
             emitted: list[Any] = []
             with _batch(backend, [token for token, _ in chunk]):
@@ -228,12 +228,12 @@ def _batch(backend: KeyedStateBackend, tokens: list[Any]) -> Iterator[None]:
         backend.end_batch()
 
 
-def _read_timers(share: Share, storage: Storage, key: TypeSerializer[Any]) -> dict[str, Timers]:
+def _read_timers(split: InputSplit, storage: Storage, key: TypeSerializer[Any]) -> dict[str, Timers]:
     """Domain -> token -> namespace -> times."""
     timers: dict[str, Timers] = {}
     for domain in (EVENT_TIMERS, PROCESSING_TIMERS):
         found: Timers = defaultdict(dict)
-        with canonical_tables(share.only(StateKind.TIMER, domain), storage) as tables:
+        with canonical_tables(split.only(StateKind.TIMER, domain), storage) as tables:
             for meta, batches in tables:
                 for batch in batches:
                     rows = read_rows(meta, StateSerializers(key), batch)
@@ -245,13 +245,13 @@ def _read_timers(share: Share, storage: Storage, key: TypeSerializer[Any]) -> di
 
 
 def _window_pairs(
-    share: Share, storage: Storage, windows: WindowContents, key: TypeSerializer[Any]
+    split: InputSplit, storage: Storage, windows: WindowContents, key: TypeSerializer[Any]
 ) -> Iterator[tuple[Any, Namespace]]:
     """Key token and namespace of every window that has content."""
     name = windows.descriptor.name
     columns = windows.namespace.columns
     tokens = KeyTokens(key)
-    only = share.only(windows.descriptor.kind, name)
+    only = split.only(windows.descriptor.kind, name)
     with canonical_tables(only, storage, lambda meta: meta.name == name) as tables:
         for _meta, batches in tables:
             for batch in batches:

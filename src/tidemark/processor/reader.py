@@ -15,7 +15,8 @@ from tidemark.errors import ConfigError, ExecutionError
 from tidemark.operators.window import CONTENTS, contents_of
 from tidemark.processor.columns import element_schema
 from tidemark.processor.functions import KeyedStateReaderFunction, WindowReaderFunction
-from tidemark.processor.opened import OpenSnapshot, Share, metas_of
+from tidemark.processor.input_splits import InputSplit
+from tidemark.processor.open_snapshot import OpenSnapshot, metas_of
 from tidemark.processor.operator_rows import pairs_of_one_copy
 from tidemark.processor.range_reader import RangeRead, WindowContents
 from tidemark.processor.spark import FORMAT, map_in_arrow, on_spark, session_of
@@ -164,33 +165,33 @@ class SavepointReader:
             declared = serializer_for(key_type)
             resolve_key_compatibility(metas[0].key, declared).require_compatible(metas[0].name, role="key")
             key = declared
-        shares = self._snapshot.shares(operator, max(operator.parallelism, environment.get_parallelism()))
+        splits = self._snapshot.splits(operator, max(operator.parallelism, environment.get_parallelism()))
         work = RangeRead(
-            operator.name, uid, _pickled(function, uid), key, len(shares), self._backend, windows
+            operator.name, uid, _pickled(function, uid), key, len(splits), self._backend, windows
         )
         declared_output = optional_type(output_type)
         title = f"Keyed state of {uid}"
         if on_spark(environment):
-            frame = self._frame(work, shares, declared_output)
+            frame = self._frame(work, splits, declared_output)
             kind = declared_output or Types.PICKLED_BYTE_ARRAY()
             return StateStream.of_frame(environment, frame, kind, title)
         elements: list[Any] = []
-        for index, share in enumerate(shares):
-            for emitted in work.run(index, share, self._snapshot.storage):
+        for index, split in enumerate(splits):
+            for emitted in work.run(index, split, self._snapshot.storage):
                 elements += emitted
         return StateStream.of_list(environment, elements, declared_output, title)
 
-    def _frame(self, work: RangeRead, shares: list[Share], output: TypeInformation | None) -> DataFrame:
+    def _frame(self, work: RangeRead, splits: list[InputSplit], output: TypeInformation | None) -> DataFrame:
         session = session_of(self._environment)
         kind = output or Types.PICKLED_BYTE_ARRAY()
 
         def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for index in batch.column(0).to_pylist():
-                    for emitted in work.run(index, shares[index]):
+                    for emitted in work.run(index, splits[index]):
                         yield elements_batch(emitted, kind)
 
-        ranges = session.range(0, len(shares), 1, len(shares))
+        ranges = session.range(0, len(splits), 1, len(splits))
         return map_in_arrow(ranges, read, element_schema(serializer_for(kind)))
 
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 from tidemark.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState
 from tidemark.errors import ConfigError, SerializationError
 from tidemark.processor.canonical_copy import canonical_subtask
-from tidemark.processor.dealing import DealtOperator, KeyChange, state_size
-from tidemark.processor.opened import OpenSnapshot, metas_of
+from tidemark.processor.open_snapshot import OpenSnapshot, metas_of
+from tidemark.processor.rekeying import KeyChange, RekeyedOperator, state_size
 from tidemark.processor.tables import key_serializer_of
 from tidemark.processor.target import NewSavepoint
 from tidemark.state.key_groups import MAX_KEY_GROUPS, assign_to_key_group
@@ -206,7 +206,7 @@ def rekey(path: str, max_parallelism: int, target: str, uids: Collection[str] = 
         operators = []
         for operator in snapshot.metadata.operators:
             if operator.uid in chosen and operator.max_parallelism != max_parallelism:
-                operators.append(DealtOperator(snapshot, operator, max_parallelism, new).run())
+                operators.append(RekeyedOperator(snapshot, operator, max_parallelism, new).run())
             else:
                 operators.append(new.carry(snapshot, operator))
         metadata: CheckpointMetadata = replace(snapshot.metadata, operators=tuple(operators))
@@ -256,7 +256,7 @@ def migrate_keys(
     change = KeyChange(old, serializer_for(key_type), function)
     with NewSavepoint(target, snapshot.storage) as new:
         operators = [
-            DealtOperator(snapshot, operator, operator.max_parallelism, new, change).run()
+            RekeyedOperator(snapshot, operator, operator.max_parallelism, new, change).run()
             if operator.uid == uid
             else new.carry(snapshot, operator)
             for operator in snapshot.metadata.operators

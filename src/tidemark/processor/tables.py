@@ -1,7 +1,7 @@
-"""The rows of a share as canonical tables, whatever wrote the snapshot.
+"""The rows of a split as canonical tables, whatever wrote the snapshot.
 
 Full checkpoints and savepoints hold canonical tables already. An incremental checkpoint holds RocksDB's own
-files: they are restored into a temporary store for the key groups of the share, and canonical tables are
+files: they are restored into a temporary store for the key groups of the split, and canonical tables are
 cut from it.
 """
 
@@ -24,7 +24,8 @@ from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import Clock, SystemClock
 from tidemark.errors import StateMigrationException, UnknownStateError
 from tidemark.operators.stores import create_store
-from tidemark.processor.opened import OpenSnapshot, Share
+from tidemark.processor.input_splits import InputSplit
+from tidemark.processor.open_snapshot import OpenSnapshot
 from tidemark.state.backend import BackendParameters, KeyedStateBackend
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import StateKind
@@ -76,34 +77,34 @@ def canonical_schema(snapshot: OpenSnapshot, uid: str, meta: StateMeta) -> pa.Sc
 
 @contextmanager
 def canonical_tables(
-    share: Share, storage: Storage | None = None, wanted: Callable[[StateMeta], bool] = lambda meta: True
+    split: InputSplit, storage: Storage | None = None, wanted: Callable[[StateMeta], bool] = lambda meta: True
 ) -> Iterator[list[Table]]:
-    """Tables of a share: each state once, its batches sorted by key group, to be read once inside the block.
+    """Tables of a split: each state once, its batches sorted by key group, to be read once inside the block.
 
     Raises:
         StorageError: A file is missing or damaged.
     """
     storage = storage or FileSystemStorage()
-    if not share.restore.natives:
-        yield [table for table in _stored(share, storage) if wanted(table[0])]
+    if not split.restore.natives:
+        yield [table for table in _stored(split, storage) if wanted(table[0])]
         return
-    metas = [meta for native in share.restore.natives for meta in native.metas]
-    with restored_backend(share, storage, key_serializer_of(metas), None) as backend:
+    metas = [meta for native in split.restore.natives for meta in native.metas]
+    with restored_backend(split, storage, key_serializer_of(metas), None) as backend:
         cut = backend.cut()
         try:
             tables = [(table.meta, table.batches()) for table in cut.tables() if wanted(table.meta)]
-            timers = [t for t in _stored(share, storage) if t[0].kind is StateKind.TIMER and wanted(t[0])]
+            timers = [t for t in _stored(split, storage) if t[0].kind is StateKind.TIMER and wanted(t[0])]
             yield [*tables, *timers]
         finally:
             cut.release()
 
 
-def _stored(share: Share, storage: Storage) -> list[Table]:
-    directory = share.restore.location.directory
+def _stored(split: InputSplit, storage: Storage) -> list[Table]:
+    directory = split.restore.location.directory
     found: dict[tuple[bool, str], tuple[StateMeta, list[Iterator[pa.RecordBatch]]]] = {}
-    for handle in share.restore.tables:
+    for handle in split.restore.tables:
         key = (handle.meta.kind is StateKind.TIMER, handle.meta.name)
-        batches = read_table(handle, storage, directory, share.key_groups)
+        batches = read_table(handle, storage, directory, split.key_groups)
         found.setdefault(key, (handle.meta, []))[1].append(batches)
     return [(meta, chain.from_iterable(parts)) for meta, parts in found.values()]
 
@@ -120,31 +121,31 @@ def make_store(backend: StateBackend | None, parameters: BackendParameters) -> K
 
 @contextmanager
 def restored_backend(
-    share: Share,
+    split: InputSplit,
     storage: Storage,
     key: TypeSerializer[Any],
     backend: StateBackend | None,
     clock: Clock | None = None,
 ) -> Iterator[KeyedStateBackend]:
-    """A temporary keyed store filled with the keyed state of a share (timers are left out).
+    """A temporary keyed store filled with the keyed state of a split (timers are left out).
 
     Native snapshots need RocksDB, whatever `backend` says.
     """
-    if share.restore.natives and (backend is None or backend.store != "rocksdb"):
+    if split.restore.natives and (backend is None or backend.store != "rocksdb"):
         backend = EmbeddedRocksDBStateBackend()
     with tempfile.TemporaryDirectory(prefix="tidemark-processor-") as folder:
         scratch = Path(folder)
         parameters = BackendParameters(
             key,
-            share.max_parallelism,
-            share.key_groups,
+            split.max_parallelism,
+            split.key_groups,
             clock or SystemClock(),
             directory=scratch / "store",
             options={} if backend is None else backend.store_options(),
         )
         store = make_store(backend, parameters)
         try:
-            restore_keyed_state(share.restore, storage, store, scratch / "files")
+            restore_keyed_state(split.restore, storage, store, scratch / "files")
             yield store
         finally:
             store.close()

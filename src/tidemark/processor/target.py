@@ -22,7 +22,7 @@ from tidemark.checkpoint.metadata import (
 from tidemark.checkpoint.storage.base import Storage, absolute, join
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.errors import ConfigError, StorageError
-from tidemark.processor.opened import OpenSnapshot
+from tidemark.processor.open_snapshot import OpenSnapshot
 
 __all__ = ["NewSavepoint"]
 

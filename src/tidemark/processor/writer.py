@@ -13,7 +13,8 @@ from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
 from tidemark.processor.bootstrap import BootstrapKind, BootstrapWork, StateBootstrapTransformation
 from tidemark.processor.canonical_copy import canonical_subtask
-from tidemark.processor.opened import OpenSnapshot, metas_of, split_groups
+from tidemark.processor.input_splits import split_groups
+from tidemark.processor.open_snapshot import OpenSnapshot, metas_of
 from tidemark.processor.spark_bootstrap import bootstrap_local, bootstrap_on_spark
 from tidemark.processor.state_edit import EditedState, write_frame
 from tidemark.processor.streams import is_frame

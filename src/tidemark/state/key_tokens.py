@@ -56,6 +56,10 @@ class KeyTokens:
             self.of_key, self.to_key = serializer.key_bytes, serializer.from_bytes
             self.to_bytes = self.from_bytes = None
 
+    def __reduce__(self) -> tuple[type[KeyTokens], tuple[TypeSerializer[Any]]]:
+        # The functions are derived, and normalizers are closures, which plain pickle refuses.
+        return KeyTokens, (self._serializer,)
+
     def of(self, keys: list[Any]) -> list[Any]:
         """Tokens of users' keys."""
         return _each(self.of_key, keys)

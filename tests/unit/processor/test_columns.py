@@ -8,7 +8,7 @@ import pytest
 from tidemark import Row, Types
 from tidemark.errors import ConfigError
 from tidemark.processor.columns import as_struct, conform, element_schema, key_group_column, shown_type
-from tidemark.processor.opened import parse_ranges
+from tidemark.processor.input_splits import parse_ranges
 from tidemark.processor.streams import elements_batch, elements_of
 from tidemark.state.key_groups import assign_to_key_group
 from tidemark.state.serializers.registry import serializer_for

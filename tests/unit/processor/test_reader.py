@@ -27,7 +27,7 @@ from tidemark.errors import (
     UnknownStateError,
     UnsupportedOperationException,
 )
-from tidemark.processor.opened import OpenSnapshot
+from tidemark.processor.open_snapshot import OpenSnapshot
 from tidemark.processor.tables import canonical_tables
 from tidemark.state_processor import (
     KeyedStateBootstrapFunction,
@@ -250,15 +250,15 @@ def test_merged_sessions_are_read_as_the_windows_they_have_become(tmp_path: Path
 
 
 @pytest.mark.parametrize("count", [1, 3, 128])
-def test_shares_cover_every_row_of_a_state_once(snapshot: str, totals: dict[str, int], count: int) -> None:
+def test_splits_cover_every_row_of_a_state_once(snapshot: str, totals: dict[str, int], count: int) -> None:
     opened = OpenSnapshot.open(snapshot)
     keys = []
-    for share in opened.shares(opened.keyed_operator("sum"), count):
-        with canonical_tables(share, wanted=lambda meta: meta.name == "total") as tables:
+    for split in opened.splits(opened.keyed_operator("sum"), count):
+        with canonical_tables(split, wanted=lambda meta: meta.name == "total") as tables:
             for _meta, batches in tables:
                 for batch in batches:
                     groups = batch.column("key_group").to_pylist()
-                    assert share.key_groups[0] <= min(groups) <= max(groups) <= share.key_groups[1]
+                    assert split.key_groups[0] <= min(groups) <= max(groups) <= split.key_groups[1]
                     keys += batch.column("key").to_pylist()
 
     assert sorted(keys) == sorted(totals)

@@ -16,9 +16,9 @@ from tidemark.checkpoint.metadata import read_metadata
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.cli.main import cli
 from tidemark.errors import ConfigError, MaxParallelismError, UnknownStateError
-from tidemark.processor import dealing
+from tidemark.processor import rekeying
 from tidemark.processor.diff import diff
-from tidemark.processor.opened import OpenSnapshot
+from tidemark.processor.open_snapshot import OpenSnapshot
 from tidemark.processor.rewrite import erase_key, parse_key, rekey
 from tidemark.processor.state_edit import EditedState
 from tidemark.state.descriptors import StateKind
@@ -98,7 +98,7 @@ def test_text_that_is_no_key_is_refused() -> None:
 def test_another_number_of_key_groups_keeps_every_row(
     snapshot: str, target: str, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dealing, "_BUCKET_ROWS", 20)
+    monkeypatch.setattr(rekeying, "_BUCKET_ROWS", 20)
 
     assert rekey(snapshot, groups, target) == target
 

@@ -17,7 +17,7 @@ from tidemark.backends.heap.handles import (
     HeapTtlValueState,
     HeapValueState,
 )
-from tidemark.backends.heap.restored import RestoredState, new_table
+from tidemark.backends.heap.restored import UnregisteredState, new_table
 from tidemark.backends.heap.tables import HeapTable, HeapValueTable, unit_copier
 from tidemark.backends.outside import OutsideView
 from tidemark.backends.registration import (
@@ -51,7 +51,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self.context = KeyContext()
         self._states = RegisteredStates()
         self._tables: dict[str, HeapTable] = {}
-        self._restored: dict[str, RestoredState] = {}
+        self._restored: dict[str, UnregisteredState] = {}
         self._restored_metas: dict[str, StateMeta] = {}
         self._cleanups_per_record: list[IncrementalCleanup] = []
         self._expiring_values: list[HeapTtlValueState] = []
@@ -67,9 +67,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         if restored is None:
             table = new_table(spec.kind)
         else:
-            resolution = resolve_restored(restored.meta, spec)
-            table = restored.take_over(resolution)
-            spec = resolution.spec
+            migration = resolve_restored(restored.meta, spec)
+            table = restored.take_over(migration)
+            spec = migration.spec
             del self._restored[spec.name]
         table.copy = unit_copier(spec.value, spec.ttl is not None)
         handle = self._handle(spec, table)
@@ -155,7 +155,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def num_entries(self, state_name: str | None = None) -> int:
         """Physical entries, expired ones included."""
-        counters: dict[str, HeapTable | RestoredState] = {**self._tables, **self._restored}
+        counters: dict[str, HeapTable | UnregisteredState] = {**self._tables, **self._restored}
         if state_name is None:
             return sum(counter.num_entries() for counter in counters.values())
         return counters[state_name].num_entries() if state_name in counters else 0
@@ -203,7 +203,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         check_restored(meta, self._restored_metas.get(meta.name), self.parameters.key_serializer)
         self._restored_metas.setdefault(meta.name, meta)
         if meta.name not in self._restored:
-            self._restored[meta.name] = RestoredState(meta)
+            self._restored[meta.name] = UnregisteredState(meta)
         self._restored[meta.name].add(batches)
 
     def restored_states(self) -> list[StateMeta]:

@@ -55,7 +55,7 @@ class IncrementalCleanup:
     def step(self) -> None:
         """Look at the next entries; a round that ends begins anew with the next step."""
         now = self._context.now
-        if self.is_calm(now):
+        if self.all_alive(now):
             return
         if not self._addresses and not self._map_keys:
             self._addresses = [at for at, _ in self._table.store.items()]
@@ -70,7 +70,7 @@ class IncrementalCleanup:
         if not self._addresses and not self._map_keys:
             self.due = self._oldest + self._expiry.ttl
 
-    def is_calm(self, now: int) -> bool:
+    def all_alive(self, now: int) -> bool:
         """Whether nothing can be expired at that time."""
         if now >= self.due:
             return False

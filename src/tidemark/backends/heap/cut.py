@@ -52,6 +52,8 @@ class LiveStateTable:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, sorted by key group."""
         encoder = RowEncoder(self.meta, self.schema, self._serializers, self._max_parallelism)
+        # With a mark the view tells how its addresses relate to those of earlier cuts: while nothing was removed
+        # they begin with the very same ones, whose key columns and key groups need not be made again.
         mark = self._view.mark if self._one_row_per_address() else None
         if mark is None:
             return encoder.batches(self._pieces)
@@ -59,6 +61,7 @@ class LiveStateTable:
         source = self._pieces if known is None else partial(self._pieces_beyond, len(known))
         whole = encoder.whole(source, known)
         if whole is None:
+            # Too large to hold as columns, so remembering some of them is out of the question too.
             self._memory.forget()
             return encoder.one_by_one(self._pieces)
         self._memory.keep(mark, whole[0])
@@ -76,6 +79,7 @@ class LiveStateTable:
 
     def _pieces_beyond(self, known: int, size: int) -> Iterator[Rows]:
         """The keys behind the first `known` ones, and all values."""
+        # Apart: values of old keys have changed, so all of them are looked at, but only new keys are.
         yield Rows(self._view.addresses_from(known), ())
         for units in self._view.values(size):
             yield self._rows([], units)
@@ -84,6 +88,8 @@ class LiveStateTable:
         kind, ttl = self.meta.kind, self.meta.ttl
         map_keys: list[Any] | None = None
         if kind is StateKind.MAP:
+            # From one dictionary per address to one row per entry. A frozen dictionary never changes, so the three
+            # passes see the same entries in the same order.
             maps = units
             addresses = [at for at, entries in zip(addresses, maps, strict=True) for _ in entries]
             map_keys = [map_key for entries in maps for map_key in entries]
@@ -144,6 +150,7 @@ class HeapCut:
 
     def release(self) -> None:
         """Let the backend fold its layers at its next batch; safe from any thread."""
+        # Marks only: folding would race with the thread that processes records.
         for view in self._views:
             view.release()
 

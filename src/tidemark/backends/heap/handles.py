@@ -38,6 +38,7 @@ class HeapValueState(TableValueState):
         return self._miss() if value is None else value
 
     def _miss(self) -> Any:
+        # While a cut is pending, what was written before it lies in frozen layers.
         if self._store.frozen:
             value = self._table.thaw(self._context.token)
             if value is not ABSENT:
@@ -64,6 +65,7 @@ class HeapLongState(HeapValueState):
 
     def update(self, value: Any) -> None:
         """Overwrite; None clears."""
+        # `type() is` leaves subclasses, bool among them, to the normalizer.
         if type(value) is int and value < 0x3FFFFFFF and value > -0x3FFFFFFF:
             self._store.live[self._context.token] = value
         else:
@@ -74,11 +76,11 @@ class HeapTtlValueState(TableValueState):
     """Value state with time-to-live that reading does not renew; the rules are those of `backends.ttl`.
 
     In a batch in which nothing can be expired (the clean-up knows) a read looks at no stamp and no access has a
-    step of the clean-up behind it. A read does not ask whether the batch is such a calm one: `start_batch` lets
-    it look into a store that stays empty if not, and it takes the long way from there.
+    step of the clean-up behind it. A read does not ask whether the batch is such a one: `start_batch` lets it look
+    into a store that stays empty if not, and it takes the long way from there.
     """
 
-    __slots__ = ("_calm_store", "_cleanup", "_now", "_return_expired", "_steps", "_store", "_ttl")
+    __slots__ = ("_cleanup", "_now", "_return_expired", "_steps", "_store", "_ttl", "_unchecked")
 
     def __init__(
         self, spec: StateSpec, context: KeyContext, table: HeapValueTable, cleanup: IncrementalCleanup | None
@@ -90,20 +92,23 @@ class HeapTtlValueState(TableValueState):
         self._store = table.store
         self._ttl, self._return_expired = expiry.ttl, expiry.return_expired
         self._cleanup = cleanup
+        # The clean-up while it has something to look for, else None: the one question an access has to ask.
         self._steps = cleanup
-        self._calm_store = _NOTHING
+        self._unchecked = _NOTHING
         self._now = context.now
 
     def start_batch(self, now: int) -> None:
         """The time is `now` for all accesses up to the next call."""
         self._now = now
-        calm = self._cleanup is not None and self._cleanup.is_calm(now)
-        self._calm_store = self._store if calm else _NOTHING
-        self._steps = None if calm else self._cleanup
+        # Holds for the whole batch: its time stands still, and what it writes is stamped with that time.
+        all_alive = self._cleanup is not None and self._cleanup.all_alive(now)
+        self._unchecked = self._store if all_alive else _NOTHING
+        self._steps = None if all_alive else self._cleanup
 
     def value(self) -> Any:
         """The value, or None if there is none or it is expired and invisible."""
-        unit = self._calm_store.live.get(self._context.token)
+        # `live` is looked up anew each time: a cut between two batches puts another dictionary there.
+        unit = self._unchecked.live.get(self._context.token)
         return self._read() if unit is None else unit[0]
 
     def _read(self) -> Any:
@@ -116,6 +121,7 @@ class HeapTtlValueState(TableValueState):
                 self._store.remove(token)
                 if not self._return_expired:
                     value = None
+        # Behind the read, never in front of it: the step might remove what `return_expired` lets through once.
         if self._steps is not None:
             self._steps.step()
         return value

@@ -21,7 +21,7 @@ from tidemark.backends.heap.tables import (
     HeapValueTable,
     unit_copier,
 )
-from tidemark.backends.registration import Resolution
+from tidemark.backends.registration import StateMigration
 from tidemark.errors import StateMigrationException
 from tidemark.state.canonical import MAX_BATCH_ROWS, Rows, StateSerializers, read_rows
 from tidemark.state.descriptors import StateKind
@@ -30,7 +30,7 @@ from tidemark.state.layers import FrozenView
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta, state_schema
 
-__all__ = ["RestoredState", "new_table"]
+__all__ = ["UnregisteredState", "new_table"]
 
 
 def new_table(kind: StateKind) -> HeapTable:
@@ -40,7 +40,7 @@ def new_table(kind: StateKind) -> HeapTable:
     return HeapMapTable(None) if kind is StateKind.MAP else HeapValueTable(None)
 
 
-class RestoredState:
+class UnregisteredState:
     """The rows of one state that nobody has registered yet.
 
     Attributes:
@@ -88,18 +88,18 @@ class RestoredState:
         _fill(table, self.meta, StateSerializers.of(self.meta), self._batches)
         return table
 
-    def take_over(self, resolution: Resolution) -> HeapTable:
+    def take_over(self, migration: StateMigration) -> HeapTable:
         """The table of the state now that it is registered, with values of the new type."""
         table = self.table
         if table is None:
-            spec = resolution.spec
+            spec = migration.spec
             table = new_table(self.meta.kind)
-            serializers = StateSerializers(spec.key, resolution.old, spec.map_key)
+            serializers = StateSerializers(spec.key, migration.old, spec.map_key)
             _fill(table, self.meta, serializers, self._batches)
         # Snapshots of the state as it was restored remember keys as the old serializer writes them.
         table.keys = KeyMemory()
-        if resolution.convert is not None:
-            _convert(table, self.meta, resolution.convert)
+        if migration.convert is not None:
+            _convert(table, self.meta, migration.convert)
         return table
 
     def freeze(self, max_parallelism: int) -> tuple[LiveStateTable | StoredStateTable, FrozenView | None]:

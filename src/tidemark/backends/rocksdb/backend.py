@@ -1,6 +1,6 @@
 """The RocksDB backend: keyed state as bytes in a local store, behind the `KeyedStateBackend` contract.
 
-This module joins the parts: which states there are (`books`), tables and their cache (`tables`), row keys
+This module joins the parts: which states there are (`catalog`), tables and their cache (`tables`), row keys
 (`keys`), snapshots (`snapshot`), filling the store (`restore`), reading from outside (`reading`), removing
 expired state (`cleanup`), the store itself (`store`).
 """
@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.backends.registration import StateSpec, create_handle, resolve_restored, spec_of
-from tidemark.backends.rocksdb.books import StateBooks
+from tidemark.backends.rocksdb.catalog import StateCatalog
 from tidemark.backends.rocksdb.cleanup import CompactionCleanup, ExpiringState
 from tidemark.backends.rocksdb.expiring_rows import ExpiringValueRows
 from tidemark.backends.rocksdb.handles import RocksTtlValueState, RocksValueState
@@ -85,7 +85,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._directory = base / f"rocksdb-{self._id}"
         self._names = FileNames(self._id)
         self._codec = KeyCodec(parameters.key_serializer, parameters.max_parallelism)
-        self._books = StateBooks()
+        self._catalog = StateCatalog()
         self._cuts = 0
         self._closed = False
         self._open(RocksStore(self._directory / "db", self.options))
@@ -94,37 +94,37 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._store = store
         self._scope = BatchScope(store, self._codec)
         self._cleanup = CompactionCleanup(store, self.parameters.clock, self.parameters.key_groups)
-        self._reader = OutsideReader(self._books, self._scope, self.parameters)
+        self._reader = OutsideReader(self._catalog, self._scope, self.parameters)
 
     # -- registration
 
     def state(self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID) -> State:
         """Register the state, or find it again, and return its handle; migrates restored rows first."""
-        handle = self._books.registered.find(descriptor, namespace)
+        handle = self._catalog.registered.find(descriptor, namespace)
         if handle is not None:
             return handle
         spec = spec_of(descriptor, self.parameters.key_serializer, namespace)
-        restored = self._books.restored.get(spec.name)
-        number = self._books.number(spec.name)
+        restored = self._catalog.restored.get(spec.name)
+        number = self._catalog.number(spec.name)
         if restored is not None:
-            resolution = resolve_restored(restored.meta, spec)
-            spec = resolution.spec
-            if must_rewrite(restored.serializers, resolution):
+            migration = resolve_restored(restored.meta, spec)
+            spec = migration.spec
+            if must_rewrite(restored.serializers, migration):
                 rewrite_values(
                     self._store,
                     number,
                     self.parameters.key_groups,
                     restored.meta,
                     restored.serializers,
-                    resolution,
+                    migration,
                     self._codec,
                 )
         table = self._table(spec, number)
-        self._books.tables[spec.name] = table
+        self._catalog.tables[spec.name] = table
         self._scope.tables.append(table)
         self._watch(spec, table)
         handle = self._handle(spec, table)
-        self._books.registered.add(spec, handle)
+        self._catalog.registered.add(spec, handle)
         return handle
 
     def _table(self, spec: StateSpec, number: int) -> AnyRows:
@@ -217,17 +217,17 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         return self._native_cut() if incremental else self._canonical_cut()
 
     def _native_cut(self) -> RocksCut:
-        metas = [self._books.meta(name) for name in self._books.numbers]
+        metas = [self._catalog.meta(name) for name in self._catalog.numbers]
         self._cuts += 1
         directory = self._directory / f"cut-{self._cuts}"
         self._store.checkpoint(directory)
         files, shared = self._names.publish(item.name for item in directory.iterdir())
         extra = NativeExtra(
             files,
-            dict(self._books.numbers),
+            dict(self._catalog.numbers),
             self.parameters.key_groups,
             self._scope.next_segment,
-            self._books.carried_types(),
+            self._catalog.carried_types(),
         )
         paths = {published: directory / local for published, local in files.items()}
         native = NativeCut(KIND, paths, shared, extra.to_bytes())
@@ -241,7 +241,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def _canonical_cut(self) -> RocksCut:
         now = self.parameters.clock.now()
         # Before anything is frozen: a serializer without a usable snapshot declines the checkpoint here.
-        metas = [self._books.meta(name) for name in self._books.numbers]
+        metas = [self._catalog.meta(name) for name in self._catalog.numbers]
         tables = [self._table_of(meta, now) for meta in metas]
 
         def release() -> None:
@@ -255,25 +255,25 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def _table_of(self, meta: StateMeta, now: int) -> RowStateTable:
         return RowStateTable(
             meta,
-            self._books.serializers(meta.name),
+            self._catalog.serializers(meta.name),
             self._store.freeze(),
-            self._books.numbers[meta.name],
+            self._catalog.numbers[meta.name],
             self._codec,
             self.parameters.key_groups,
-            self._books.in_full_snapshot(meta.name, now),
+            self._catalog.in_full_snapshot(meta.name, now),
         )
 
     def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:
         """Load canonical rows; bytes stay bytes, typed columns are encoded as they were written."""
-        number = self._books.number(meta.name)
+        number = self._catalog.number(meta.name)
         key = self.parameters.key_serializer
         writer = RowWriter(self._store)
         for batch in batches:
-            serializers = self._books.restore(meta, key, column_types(meta, batch.schema))
+            serializers = self._catalog.restore(meta, key, column_types(meta, batch.schema))
             for row, raw in table_rows(meta, serializers, batch, number, self._codec, self._next_segment):
                 writer.put(row, raw)
         writer.finish()
-        self._books.restore(meta, key, lambda column: pa.binary())
+        self._catalog.restore(meta, key, lambda column: pa.binary())
 
     def _next_segment(self) -> int:
         number = self._scope.next_segment
@@ -282,7 +282,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def restored_states(self) -> list[StateMeta]:
         """States that came by restore, registered since or not."""
-        return [restored.meta for restored in self._books.restored.values()]
+        return [restored.meta for restored in self._catalog.restored.values()]
 
     def restore_native(
         self, kind: str, files: dict[str, Path], extra: bytes, metas: Sequence[StateMeta]
@@ -295,11 +295,11 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             )
         snapshot = NativeExtra.from_bytes(extra)
         first, last = self.parameters.key_groups
-        if not self._books.numbers and snapshot.key_groups[0] <= first and last <= snapshot.key_groups[1]:
+        if not self._catalog.numbers and snapshot.key_groups[0] <= first and last <= snapshot.key_groups[1]:
             self._adopt(files, snapshot)
         else:
             for name in snapshot.states:
-                self._books.number(name)
+                self._catalog.number(name)
             scratch = self._directory / f"restore-{uuid.uuid4().hex[:8]}"
             copy_rows(
                 files,
@@ -307,18 +307,18 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                 scratch,
                 self.options,
                 self._store,
-                self._books.numbers,
+                self._catalog.numbers,
                 self.parameters.key_groups,
             )
         self._scope.next_segment = max(self._scope.next_segment, snapshot.next_segment)
-        self._books.restore_carried(metas, self.parameters.key_serializer, snapshot.carried)
+        self._catalog.restore_carried(metas, self.parameters.key_serializer, snapshot.carried)
 
     def _adopt(self, files: dict[str, Path], snapshot: NativeExtra) -> None:
         self._store.close()
         path = self._directory / "restored-db"
         link_files(files, snapshot, path)
         self._open(RocksStore(path, self.options))
-        self._books.numbers.update(snapshot.states)
+        self._catalog.numbers.update(snapshot.states)
         for published, local in snapshot.files.items():
             if local.endswith(".sst"):
                 self._names.inherit(published, local)

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tidemark.backends.outside import OutsideView
-from tidemark.backends.rocksdb.books import StateBooks
+from tidemark.backends.rocksdb.catalog import StateCatalog
 from tidemark.backends.rocksdb.keys import decode_namespace, decode_segment, encode_namespace, state_prefix
 from tidemark.backends.rocksdb.scope import BatchScope
 from tidemark.backends.rocksdb.snapshot import stamp_of
@@ -35,8 +35,8 @@ class _Known:
 class OutsideReader:
     """Answers what `KeyedStateBackend` offers beside handles; changes nothing but the pending writes."""
 
-    def __init__(self, books: StateBooks, scope: BatchScope, parameters: BackendParameters) -> None:
-        self._books = books
+    def __init__(self, catalog: StateCatalog, scope: BatchScope, parameters: BackendParameters) -> None:
+        self._catalog = catalog
         self._scope = scope
         self._parameters = parameters
 
@@ -67,10 +67,12 @@ class OutsideReader:
     def num_entries(self, name: str | None) -> int:
         """Physical entries of one state or of all, counted one by one."""
         self._scope.write_back()
-        return sum(self._count(each) for each in ([name] if name is not None else list(self._books.numbers)))
+        return sum(
+            self._count(each) for each in ([name] if name is not None else list(self._catalog.numbers))
+        )
 
     def _count(self, name: str) -> int:
-        if name not in self._books.numbers:
+        if name not in self._catalog.numbers:
             return 0
         known = self._look_up(name)
         rows = self._rows(known.number)
@@ -85,14 +87,14 @@ class OutsideReader:
         return known.view.answer(held, accumulator)
 
     def _look_up(self, name: str) -> _Known:
-        books = self._books
-        if name not in books.registered and name in books.restored:
-            meta, number = books.restored[name].meta, books.numbers[name]
-            serializers = books.restored[name].readers()
+        catalog = self._catalog
+        if name not in catalog.registered and name in catalog.restored:
+            meta, number = catalog.restored[name].meta, catalog.numbers[name]
+            serializers = catalog.restored[name].readers()
             table = table_for(meta.kind, self._scope, number, serializers, meta.ttl, meta.namespace)
             return _Known(number, table, OutsideView.of_restored(meta, serializers.map_key))
-        view = OutsideView.of(books.registered.spec(name), self._parameters.clock.now())
-        return _Known(books.numbers[name], books.tables[name], view)
+        view = OutsideView.of(catalog.registered.spec(name), self._parameters.clock.now())
+        return _Known(catalog.numbers[name], catalog.tables[name], view)
 
     def _rows(self, number: int) -> Iterator[Row]:
         first, last = self._parameters.key_groups

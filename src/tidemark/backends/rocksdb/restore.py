@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemark.backends.registration import Resolution
+from tidemark.backends.registration import StateMigration
 from tidemark.backends.rocksdb.columns import CarriedSerializer, bytes_from_arrow, key_bytes_from_arrow
 from tidemark.backends.rocksdb.keys import (
     STAMP_WIDTH,
@@ -235,12 +235,12 @@ def rewrite_values(
     key_groups: tuple[int, int],
     meta: StateMeta,
     written: StateSerializers,
-    resolution: Resolution,
+    migration: StateMigration,
     codec: KeyCodec,
 ) -> None:
-    """Read every value of a state as it was written and write it as `resolution` says."""
-    change = _value_change(written.value, resolution, meta.ttl)
-    move = _row_change(meta, written.map_key, resolution, codec)
+    """Read every value of a state as it was written and write it as `migration` says."""
+    change = _value_change(written.value, migration, meta.ttl)
+    move = _row_change(meta, written.map_key, migration, codec)
     is_list = meta.kind is StateKind.LIST
     frozen = store.freeze()
     writer = RowWriter(store)
@@ -258,9 +258,9 @@ def rewrite_values(
         frozen.release()
 
 
-def must_rewrite(written: StateSerializers, resolution: Resolution) -> bool:
-    """Whether the rows of a restored state are not what the serializers of `resolution` read."""
-    return resolution.rewrite or _is_packed(written.value) or _is_packed(written.map_key)
+def must_rewrite(written: StateSerializers, migration: StateMigration) -> bool:
+    """Whether the rows of a restored state are not what the serializers of `migration` read."""
+    return migration.rewrite or _is_packed(written.value) or _is_packed(written.map_key)
 
 
 def _is_packed(serializer: TypeSerializer[Any] | None) -> bool:
@@ -276,10 +276,10 @@ def _reader(written: TypeSerializer[Any] | None, old: TypeSerializer[Any]) -> Ca
 
 
 def _value_change(
-    written: TypeSerializer[Any] | None, resolution: Resolution, ttl: bool
+    written: TypeSerializer[Any] | None, migration: StateMigration, ttl: bool
 ) -> Callable[[bytes], bytes]:
-    read, convert = _reader(written, resolution.old), resolution.convert
-    to_bytes = resolution.spec.value.to_bytes
+    read, convert = _reader(written, migration.old), migration.convert
+    to_bytes = migration.spec.value.to_bytes
     skip = STAMP_WIDTH if ttl else 0
 
     def change(raw: bytes) -> bytes:
@@ -290,9 +290,9 @@ def _value_change(
 
 
 def _row_change(
-    meta: StateMeta, written: TypeSerializer[Any] | None, resolution: Resolution, codec: KeyCodec
+    meta: StateMeta, written: TypeSerializer[Any] | None, migration: StateMigration, codec: KeyCodec
 ) -> Callable[[bytes], bytes] | None:
-    map_key = resolution.spec.map_key
+    map_key = migration.spec.map_key
     if map_key is None or not _is_packed(written):
         return None
     read, key_bytes = _reader(written, map_key), map_key.key_bytes

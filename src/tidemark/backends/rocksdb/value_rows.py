@@ -3,6 +3,14 @@
 The first read of a batch that goes to the store fetches all keys of the batch with one sorted multi-get,
 unless the last batch showed that few of them are read. Between batches a bounded part stays in memory: as
 objects if their type is immutable, else as bytes, so that every batch gets fresh objects.
+
+Where a unit is looked for, in this order; each step fills the ones above it::
+
+    pending   written in this batch                         the dictionary the handle works on
+    known     read or written back in this batch            objects; for immutable types the same dict as kept.young
+    fetched   bytes of the batch's multi-get, not decoded   only what is asked for is worth an object
+    kept      what earlier batches left behind              objects or bytes
+    store     RocksDB
 """
 
 from __future__ import annotations
@@ -34,6 +42,7 @@ class PendingUnits(dict[Any, Any]):
     load: Callable[[Any], Any]
 
     def __missing__(self, at: Any) -> Any:
+        # Not stored under `at`: what is in this dictionary is written back, and a unit that was only read is not.
         unit = self.known.get(at, MISS)
         return unit if unit is not MISS else self.load(at)
 
@@ -51,6 +60,8 @@ class ValueRows(RowTable):
         self._known: dict[Any, Any] = {}
         self.pending = self._new_pending()
         self.pending.load, self.pending.known = self._load, self._known
+        # C methods, bound once: a hit among the pending writes runs no Python code of ours. That is also why
+        # `pending` is never replaced, only cleared.
         self.get = self.pending.__getitem__
         self.put = self.pending.__setitem__
         self._removing = False
@@ -58,10 +69,12 @@ class ValueRows(RowTable):
         # Objects that nobody can change may outlive the batch; of the others only the bytes do.
         self._shared = serializer.immutable
         self._kept = GenerationCache(scope.store.options.read_cache_size)
+        # Bytes of this batch that go to `_kept` when it is over; of shared objects `_known` is that already.
         self._fresh: dict[Any, Any] = {}
         self._grown_by = 0
         self._grown_size = 0
         self._fetched: dict[Any, Any] = {}
+        # A batch tells its keys, not its windows, so addresses with a namespace cannot be fetched ahead.
         self._prefetching = not namespaced
         self._prefetched = False
         self._used = 0
@@ -71,12 +84,15 @@ class ValueRows(RowTable):
         return PendingUnits()
 
     def _share(self) -> None:
+        # The cache swaps its generations when it has grown too large; what was `young` is then another dictionary.
         if self._shared:
             self._known = self._kept.young
             self.pending.known = self._known
 
     def remove(self, at: Address) -> None:
         """Drop the unit."""
+        # A write like any other, so that a read behind it finds it; `write_back` sorts the removals out, and the
+        # flag spares it the search in batches that remove nothing.
         self.pending[at] = ABSENT
         self._removing = True
 
@@ -104,10 +120,13 @@ class ValueRows(RowTable):
                 return unit
             if self._prefetching and not self._prefetched:
                 self._prefetch()
+                # Ends after one more round: a batch prefetches once. The key may be left out of it (too few
+                # keys, or one that `start_batch` was not told of) or lie in `_fetched` undecoded.
                 unit = self._known.get(at, MISS)
                 return unit if unit is not MISS else self._load(at)
             raw = self._store.get(self.row(at))
             self._scope.count_read()
+        # Reads of fetched bytes and of single rows count alike: `end_batch` asks how many keys were read at all.
         self._used += 1
         self._grown_by += 1
         if raw is None:
@@ -126,6 +145,7 @@ class ValueRows(RowTable):
         tokens = [token for token in self._scope.distinct() if token not in young and token not in old]
         if len(tokens) < 2:
             return
+        # In row order: neighbours lie in the same block, which is then read and decompressed once.
         by_row = dict(zip(self._rows(tokens), tokens, strict=True))
         rows = sorted(by_row)
         tokens = list(map(by_row.__getitem__, rows))
@@ -150,6 +170,7 @@ class ValueRows(RowTable):
         if None in rows:
             unknown = [at for at in addresses if at not in row_of]
             if len(row_of) + len(unknown) > _KNOWN_ROWS:
+                # All at once instead of the oldest: bookkeeping per hit would cost more than it saves.
                 row_of.clear()
                 unknown = addresses
             row_of.update(zip(unknown, self._codec.rows(unknown, self._state), strict=True))
@@ -172,6 +193,7 @@ class ValueRows(RowTable):
         self._known.update(written)
         pending.clear()
         for at in removed:
+            # A row that is known to be absent needs no tombstone: those cost every later read around them.
             if self._known.get(at, MISS) is not ABSENT and self._kept.get(at) is not ABSENT:
                 self._scope.delete(self.row(at))
             self._known[at] = ABSENT
@@ -192,6 +214,7 @@ class ValueRows(RowTable):
     def end_batch(self) -> None:
         """Decide whether the next batch prefetches: if it pays for one key in four."""
         if self._fetched or (self._used and not self._namespaced):
+            # Of shared objects only a sample is watched (`_SAMPLE`), so both sides of the ratio are samples.
             candidates = len(self._fetched) or len(self._scope.distinct())
             self._prefetching = self._used * 4 >= candidates
         self._prefetched = False

@@ -1,4 +1,4 @@
-"""The books of one RocksDB backend: which states it has, under which number, registered or restored."""
+"""The states of one RocksDB backend: which it has, under which number, registered or restored."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tidemark.state.expiry import Living
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.snapshot import StateMeta
 
-__all__ = ["RestoredState", "StateBooks"]
+__all__ = ["RestoredRows", "StateCatalog"]
 
 
 @dataclass(frozen=True, slots=True)
-class RestoredState:
+class RestoredRows:
     """A state as a snapshot brought it, and the serializers its rows are written with."""
 
     meta: StateMeta
@@ -35,7 +35,7 @@ class RestoredState:
             return self.serializers
 
 
-class StateBooks:
+class StateCatalog:
     """States by name.
 
     Attributes:
@@ -49,7 +49,7 @@ class StateBooks:
         self.numbers: dict[str, int] = {}
         self.registered = RegisteredStates()
         self.tables: dict[str, AnyRows] = {}
-        self.restored: dict[str, RestoredState] = {}
+        self.restored: dict[str, RestoredRows] = {}
 
     def number(self, name: str) -> int:
         """Number of a state, a new one if it has none."""
@@ -79,7 +79,7 @@ class StateBooks:
         if restored is None or restored.meta is not meta:
             check_restored(meta, None if restored is None else restored.meta, key)
         if restored is None:
-            restored = RestoredState(meta, restored_serializers(meta, key, column_type))
+            restored = RestoredRows(meta, restored_serializers(meta, key, column_type))
             self.restored[meta.name] = restored
         return restored.serializers
 

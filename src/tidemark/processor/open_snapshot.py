@@ -1,52 +1,20 @@
-"""A checkpoint or savepoint opened for reading, and how it is split into pieces that tasks can read alone.
-
-A piece is a `Share`: one key-group range of one operator with the handles of every file that may hold rows
-of it. Shares are plain data and travel to Spark tasks; nothing but the storage is needed to read one.
-"""
+"""A checkpoint or savepoint opened for reading: what is in it, and what is said when something is not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 from tidemark.checkpoint.layout import SnapshotLocation, resolve_snapshot_path, savepoint_location
 from tidemark.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState, read_metadata
-from tidemark.checkpoint.rescale import SubtaskRestore, restore_range
+from tidemark.checkpoint.rescale import restore_range
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
-from tidemark.errors import ConfigError, UnknownStateError
+from tidemark.errors import UnknownStateError
+from tidemark.processor.input_splits import InputSplit, ranges_to_read
 from tidemark.state.descriptors import StateKind
-from tidemark.state.key_groups import compute_key_group_range_for_operator_index
 from tidemark.state.snapshot import OperatorStatePart, StateMeta
 
-__all__ = ["OpenSnapshot", "Share", "metas_of", "parse_ranges", "rows_of", "split_groups"]
-
-_ROWS_PER_PART = 200_000
-_NATIVE_BYTES_PER_PART = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One key-group range of one operator."""
-
-    restore: SubtaskRestore
-    max_parallelism: int
-
-    @property
-    def key_groups(self) -> tuple[int, int]:
-        """First and last key group, both included."""
-        assert self.restore.key_groups is not None
-        return self.restore.key_groups
-
-    def only(self, kind: StateKind, name: str) -> Share:
-        """The same range with nothing but the files of one state."""
-        tables = tuple(
-            table
-            for table in self.restore.tables
-            if table.meta.name == name and (table.meta.kind is StateKind.TIMER) == (kind is StateKind.TIMER)
-        )
-        natives = () if kind is StateKind.TIMER else self.restore.natives
-        return replace(self, restore=replace(self.restore, tables=tables, natives=natives))
+__all__ = ["OpenSnapshot", "metas_of"]
 
 
 class OpenSnapshot:
@@ -138,27 +106,22 @@ class OpenSnapshot:
             operator_uid=uid,
         )
 
-    def share(self, operator: OperatorState, groups: tuple[int, int]) -> Share:
+    def split(self, operator: OperatorState, groups: tuple[int, int]) -> InputSplit:
         """What is needed to read one key-group range of an operator."""
         restore = restore_range(operator, self.metadata, self.location, groups)
-        return Share(restore, operator.max_parallelism)
+        return InputSplit(restore, operator.max_parallelism)
 
-    def shares(
+    def splits(
         self, operator: OperatorState, at_least: int = 1, within: Sequence[tuple[int, int]] | None = None
-    ) -> list[Share]:
-        """Split an operator into shares that are small enough for one task each.
+    ) -> list[InputSplit]:
+        """Split an operator into splits that are small enough for one task each.
 
         Args:
             operator: A keyed operator.
-            at_least: Number of shares wanted, as far as there are key groups.
+            at_least: Number of splits wanted, as far as there are key groups.
             within: Key-group ranges to read, in order; None reads all.
         """
-        wanted = within if within is not None else [(0, operator.max_parallelism - 1)]
-        groups = sum(last - first + 1 for first, last in wanted)
-        if not groups:
-            return []
-        count = min(max(at_least, _parts_by_size(operator)), groups)
-        return [self.share(operator, piece) for piece in _pieces(wanted, groups, count)]
+        return [self.split(operator, groups) for groups in ranges_to_read(operator, at_least, within)]
 
 
 def metas_of(operator: OperatorState) -> list[StateMeta]:
@@ -170,55 +133,6 @@ def metas_of(operator: OperatorState) -> list[StateMeta]:
         for meta in found:
             metas.setdefault((meta.kind is StateKind.TIMER, meta.name), meta)
     return [metas[key] for key in sorted(metas)]
-
-
-def rows_of(operator: OperatorState) -> int:
-    """Rows of all canonical tables of an operator."""
-    return sum(table.rows for subtask in operator.subtasks for table in subtask.tables)
-
-
-def split_groups(max_parallelism: int, count: int) -> list[tuple[int, int]]:
-    """`count` ranges (fewer if there are fewer key groups) as subtasks of that parallelism own them."""
-    count = min(count, max_parallelism)
-    return [
-        compute_key_group_range_for_operator_index(max_parallelism, count, index) for index in range(count)
-    ]
-
-
-def parse_ranges(text: str, max_parallelism: int) -> list[tuple[int, int]]:
-    """Key groups written as `3`, `0-15` or `0-15,20`.
-
-    Raises:
-        ConfigError: The text is no such list, or names key groups that do not exist.
-    """
-    ranges = []
-    try:
-        for part in text.split(","):
-            low, _, high = part.strip().partition("-")
-            ranges.append((int(low), int(high or low)))
-    except ValueError as exc:
-        raise ConfigError(f"key_groups '{text}' is no list of key groups such as '0-15,20'.") from exc
-    for first, last in ranges:
-        if not 0 <= first <= last < max_parallelism:
-            raise ConfigError(
-                f"key_groups '{text}' leaves the key groups 0 to {max_parallelism - 1} of the operator."
-            )
-    return sorted(ranges)
-
-
-def _pieces(wanted: Iterable[tuple[int, int]], groups: int, count: int) -> list[tuple[int, int]]:
-    """Cut ranges into at least `count` contiguous pieces of about the same number of key groups."""
-    size = -(-groups // count)
-    return [
-        (start, min(start + size - 1, last))
-        for first, last in wanted
-        for start in range(first, last + 1, size)
-    ]
-
-
-def _parts_by_size(operator: OperatorState) -> int:
-    native = sum(subtask.native.size for subtask in operator.subtasks if subtask.native is not None)
-    return max(rows_of(operator) // _ROWS_PER_PART, native // _NATIVE_BYTES_PER_PART) + 1
 
 
 def _in_order(operator: OperatorState) -> list[SubtaskState]:

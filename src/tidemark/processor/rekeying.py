@@ -1,4 +1,4 @@
-"""One operator's keyed state dealt out anew: to another number of key groups, or under other keys.
+"""One operator's keyed state rewritten: for another number of key groups, or under other keys.
 
 Rows go to buckets (local files of one new key-group range each) in one pass over the old tables; then each
 bucket is sorted by itself and written. Memory is bounded by one bucket.
@@ -19,7 +19,8 @@ from tidemark.checkpoint.metadata import OperatorState, SubtaskState, TableHandl
 from tidemark.errors import ConfigError
 from tidemark.processor.canonical_copy import StreamedTable, write_rows
 from tidemark.processor.columns import key_group_column
-from tidemark.processor.opened import OpenSnapshot, metas_of, rows_of, split_groups
+from tidemark.processor.input_splits import rows_of, split_groups
+from tidemark.processor.open_snapshot import OpenSnapshot, metas_of
 from tidemark.processor.tables import canonical_schema, canonical_tables
 from tidemark.processor.target import NewSavepoint
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
@@ -27,7 +28,7 @@ from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot
 from tidemark.state.snapshot import OperatorStatePart, Redistribution, StateMeta
 
-__all__ = ["DealtOperator", "KeyChange", "state_size"]
+__all__ = ["KeyChange", "RekeyedOperator", "state_size"]
 
 _BUCKET_ROWS = 250_000
 _FORMER = "$former"
@@ -72,7 +73,7 @@ class KeyChange:
                 )
 
 
-class DealtOperator:
+class RekeyedOperator:
     """Rewrites one operator.
 
     Subtasks keep their number as far as that is possible, so that operator state, which belongs to subtasks,
@@ -151,7 +152,7 @@ class DealtOperator:
             for batch in self._old_rows(old_meta):
                 rows = batch if change is None else change.apply(batch)
                 groups = key_group_column(rows.column("key"), serializer, self._groups)
-                files.deal(rows, groups, np.searchsorted(starts, groups, side="right") - 1)
+                files.add(rows, groups, np.searchsorted(starts, groups, side="right") - 1)
             for number, bucket in files.sorted_buckets():
                 if change is not None:
                     change.check(self._operator.uid, meta.name, bucket)
@@ -162,8 +163,8 @@ class DealtOperator:
                 yield owner, write_rows(self._new, self._operator.uid, number, table)
 
     def _old_rows(self, meta: StateMeta) -> Iterator[pa.RecordBatch]:
-        for share in self._snapshot.shares(self._operator, self._operator.parallelism):
-            only = share.only(meta.kind, meta.name)
+        for split in self._snapshot.splits(self._operator, self._operator.parallelism):
+            only = split.only(meta.kind, meta.name)
             with canonical_tables(only, self._snapshot.storage, lambda m: m.name == meta.name) as tables:
                 for _meta, batches in tables:
                     yield from batches
@@ -196,7 +197,7 @@ class _Buckets:
         self._schema = schema
         self._writers: dict[int, Any] = {}
 
-    def deal(self, batch: pa.RecordBatch, groups: Numbers, buckets: Numbers) -> None:
+    def add(self, batch: pa.RecordBatch, groups: Numbers, buckets: Numbers) -> None:
         """Append every row, with its new key group, to its bucket."""
         columns = [pa.array(groups, pa.uint16()), *batch.columns[1:]]
         rekeyed = pa.RecordBatch.from_arrays(columns, schema=self._schema)
