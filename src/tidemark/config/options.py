@@ -205,9 +205,9 @@ class Options:
         .enum_type(FallbackPolicy)
         .default_value(FallbackPolicy.NEVER)
         .with_description(
-            "What happens when a checkpoint whose output is visible turns out to be damaged and only an older "
-            "one can be restored. NEVER: the job fails. WITHDRAW: file sinks take back what came after the "
-            "older one. DUPLICATE: the output after it comes a second time."
+            "What happens when output is visible that comes after the snapshot a job starts from: the newer one is "
+            "damaged, or the user chose the older one. NEVER: the job fails. WITHDRAW: file sinks take back what came "
+            "after the older one. DUPLICATE: the output after it comes a second time."
         )
     )
     CHECKPOINTING_UNALIGNED = (

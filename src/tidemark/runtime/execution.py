@@ -32,6 +32,8 @@ from tidemark.checkpoint.messages import (
 )
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.clock import Clock
+from tidemark.config import Options
+from tidemark.config.modes import FallbackPolicy
 from tidemark.errors import FencedError, RestoreError, SlotLostError, StorageError
 from tidemark.futures import CompletableFuture
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
@@ -189,8 +191,9 @@ class JobExecution:
     def _claim_sinks(self, metadata: CheckpointMetadata | None) -> None:
         if metadata is not None:
             self.lineage = metadata.lineage_id
+        policy = self.settings.configuration.get(Options.CHECKPOINTING_ALLOW_FALLBACK)
         for sink in self.sinks.values():
-            sink.claim(self.lineage, metadata)
+            sink.claim(self.lineage, metadata, repeat=policy is FallbackPolicy.DUPLICATE)
         for sink in self.sinks.values():
             sink.verify_claim()
 

@@ -8,7 +8,7 @@ arrived when the watermark follows. Fused vertices pass watermarks on at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemark.api.graph import NodeKind
 from tidemark.api.specs import (
@@ -26,6 +26,13 @@ from tidemark.runtime.reports import TaskReport
 from tidemark.slot.vertex import Placement, Vertex
 
 __all__ = ["WatermarkTracker"]
+
+
+class _Mark(NamedTuple):
+    """How far a stream has come, and whether it expects nothing for now."""
+
+    time: int
+    idle: bool = False
 
 
 class WatermarkTracker:
@@ -169,7 +176,7 @@ class WatermarkTracker:
         return {
             vertex.id: mark
             for vertex in self._plan.vertices.values()
-            if (mark := self._input_of(vertex, reached)) > MIN_WATERMARK
+            if (mark := self._input_of(vertex, reached).time) > MIN_WATERMARK
         }
 
     def epoch_done(self, directive: dict[int, int]) -> None:
@@ -181,7 +188,9 @@ class WatermarkTracker:
         """Whether some slot vertex has a newer watermark waiting at its input."""
         reached = self._reached()
         vertices = self._plan.vertices
-        return any(self._input_of(vertices[key], reached) > passed for key, passed in self._passed.items())
+        return any(
+            self._input_of(vertices[key], reached).time > passed for key, passed in self._passed.items()
+        )
 
     def finished(self) -> bool:
         """Whether the end of all input has passed every vertex."""
@@ -192,37 +201,42 @@ class WatermarkTracker:
     def lowest(self) -> int:
         """Watermark of the slowest vertex, for progress displays."""
         reached = self._reached()
-        return min((mark for mark in reached.values() if mark is not None), default=MIN_WATERMARK)
+        return min((mark.time for mark in reached.values() if not mark.idle), default=MIN_WATERMARK)
 
-    def _reached(self) -> dict[int, int | None]:
-        """Output watermark of each vertex at the end of the last epoch; None means idle."""
-        reached: dict[int, int | None] = {}
+    def _reached(self) -> dict[int, _Mark]:
+        """Output watermark of each vertex at the end of the last epoch."""
+        reached: dict[int, _Mark] = {}
         for vertex in self._plan.vertices.values():
             reached[vertex.id] = self._output_of(vertex, reached)
         return reached
 
-    def _output_of(self, vertex: Vertex, reached: dict[int, int | None]) -> int | None:
+    def _output_of(self, vertex: Vertex, reached: dict[int, _Mark]) -> _Mark:
+        incoming = self._input_of(vertex, reached)
         generator = self._generators.get(vertex.id)
+        if vertex.kind is not NodeKind.SOURCE and vertex.placement is Placement.SLOT:
+            passed = self._passed[vertex.id]
+            return _Mark(passed, idle=incoming.idle and incoming.time <= passed)
+        if generator is None or incoming.time == MAX_WATERMARK:
+            return incoming
+        return _Mark(generator.watermark, generator.idle)
+
+    def _input_of(self, vertex: Vertex, reached: dict[int, _Mark]) -> _Mark:
         if vertex.kind is NodeKind.SOURCE:
             mark, idle = self._sources[vertex.id]
-            if mark == MAX_WATERMARK or generator is None:
-                return None if idle else mark
-            return None if generator.idle else generator.watermark
-        if vertex.placement is Placement.SLOT:
-            return self._passed[vertex.id]
-        incoming = self._input_of(vertex, reached)
-        if generator is None or incoming == MAX_WATERMARK:
-            return incoming
-        return None if generator.idle else generator.watermark
+            return _Mark(mark, idle)
+        # A feedback edge of a loop comes from further down and counts for nothing here.
+        combined = _combined([reached[edge.source] for edge in vertex.inputs if edge.source in reached])
+        if vertex.placement is Placement.TASK:
+            return combined
+        return _Mark(max(combined.time, self._passed[vertex.id]), combined.idle)
 
-    def _input_of(self, vertex: Vertex, reached: dict[int, int | None]) -> int:
-        marks = [mark for edge in vertex.inputs if (mark := reached.get(edge.source)) is not None]
-        if vertex.placement is Placement.SLOT and vertex.kind is not NodeKind.SOURCE:
-            return max(min(marks), self._passed[vertex.id]) if marks else self._passed[vertex.id]
-        if vertex.kind is NodeKind.SOURCE:
-            mark, _idle = self._sources[vertex.id]
-            return mark
-        return min(marks) if marks else MIN_WATERMARK
+
+def _combined(inputs: list[_Mark]) -> _Mark:
+    """Of several inputs the slowest counts that is not idle; if all are, nobody holds the fastest back."""
+    active = [mark.time for mark in inputs if not mark.idle]
+    if active:
+        return _Mark(min(active))
+    return _Mark(max((mark.time for mark in inputs), default=MIN_WATERMARK), idle=bool(inputs))
 
 
 def _strategy_of(vertex: Vertex) -> Any:

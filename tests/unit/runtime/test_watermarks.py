@@ -188,6 +188,39 @@ def test_idle_inputs_are_left_out_until_they_speak_again() -> None:
     assert job.mark("op") == 299, "watermarks never go back"
 
 
+def test_when_all_inputs_are_idle_nobody_holds_the_fastest_back() -> None:
+    """Otherwise it would depend on which of two inputs that went quiet together was noticed first."""
+    job = Job()
+    strategy = MONOTONOUS.with_idleness(Duration.of_millis(100))
+    left = job.env.add_source(Numbers()).name("l").assign_timestamps_and_watermarks(strategy).name("tl")
+    right = job.env.add_source(Numbers()).name("r").assign_timestamps_and_watermarks(strategy).name("tr")
+    job.keyed(left.union(right), "op").print()
+    job.start()
+    job.epoch(("l", 0, {"tl": 10}), ("r", 0, {"tr": 300}))
+    assert job.mark("op") == 9
+
+    job.now = 150
+    job.tracker.tick(150)
+
+    assert job.mark("op") == 299
+
+
+def test_an_input_stays_idle_behind_functions_that_only_pass_records() -> None:
+    job = Job()
+    strategy = MONOTONOUS.with_idleness(Duration.of_millis(100))
+    left = job.env.add_source(Numbers()).name("l").assign_timestamps_and_watermarks(strategy).name("tl")
+    right = job.env.add_source(Numbers()).name("r").assign_timestamps_and_watermarks(strategy).name("tr")
+    job.keyed(left.map(lambda value: value).union(right), "op").print()
+    job.start()
+    job.epoch(("l", 0, {"tl": 10}), ("r", 0, {"tr": 20}))
+
+    job.now = 150
+    job.epoch(("r", 0, {"tr": 300}))
+    job.tracker.tick(150)
+
+    assert job.mark("op") == 299
+
+
 def test_watermarks_of_a_source_function_are_its_own() -> None:
     job = Job()
     job.keyed(job.env.add_source(Numbers()).name("s"), "op").print()

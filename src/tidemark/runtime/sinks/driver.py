@@ -29,12 +29,13 @@ class DriverSink(Protocol):
     def publishes(self) -> bool:
         """Whether output becomes visible with checkpoints, so that leaving one behind would repeat it."""
 
-    def claim(self, lineage: str, restored: CheckpointMetadata | None) -> None:
+    def claim(self, lineage: str, restored: CheckpointMetadata | None, *, repeat: bool = False) -> None:
         """Make sure, at the start of every attempt, that this driver is the one that may publish here.
 
         Args:
             lineage: Id of the first job of the chain of restores.
             restored: The snapshot the attempt starts from.
+            repeat: Whether output that was published beyond the snapshot may come again.
 
         Raises:
             FencedError: A newer driver of the lineage owns the sink, or has published beyond the snapshot.
@@ -97,7 +98,7 @@ class ImmediateSink:
     def __init__(self, vertex: Vertex) -> None:
         self.vertex = vertex
 
-    def claim(self, lineage: str, restored: CheckpointMetadata | None) -> None:
+    def claim(self, lineage: str, restored: CheckpointMetadata | None, *, repeat: bool = False) -> None:
         """Anybody may write."""
 
     def verify_claim(self) -> None:
@@ -163,7 +164,7 @@ class TransactionalSink:
         """Tasks send what they have."""
         return None
 
-    def claim(self, lineage: str, restored: CheckpointMetadata | None) -> None:
+    def claim(self, lineage: str, restored: CheckpointMetadata | None, *, repeat: bool = False) -> None:
         """What this driver holds is its own."""
 
     def verify_claim(self) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.checkpoint.storage.base import name_of, parent
+from tidemark.config import Options
 from tidemark.errors import FencedError, MetadataError, StorageError
 from tidemark.runtime.sinks.claim import Claim
 from tidemark.runtime.sinks.commits import (
@@ -56,7 +57,7 @@ class FilesSink(TransactionalSink):
 
     # The claim
 
-    def claim(self, lineage: str, restored: CheckpointMetadata | None) -> None:
+    def claim(self, lineage: str, restored: CheckpointMetadata | None, *, repeat: bool = False) -> None:
         """Claim the sink at the first attempt; later ones keep that claim, if it is still theirs."""
         self._restored = restored
         if self._claim is not None:
@@ -67,12 +68,12 @@ class FilesSink(TransactionalSink):
         if restored is not None:
             self._own(restored.sink_commits.get(self.vertex.uid, b""))
         with self._mapped("claimed"):
-            self._refuse_behind(read_frontier(self._place, self._directory), restored)
+            self._refuse_behind(read_frontier(self._place, self._directory), restored, repeat)
             subject = f"The file sink '{self.vertex.uid}' at '{self._base}' (lineage {lineage})"
             claim = Claim.acquire(self._place, self._directory, self._job_id, subject)
             try:
                 # And again behind it, because the other one may have published meanwhile.
-                self._refuse_behind(read_frontier(self._place, self._directory), restored)
+                self._refuse_behind(read_frontier(self._place, self._directory), restored, repeat)
             except FencedError:
                 claim.release(keep_area=True)
                 raise
@@ -84,7 +85,9 @@ class FilesSink(TransactionalSink):
             with self._mapped("looked at"):
                 self._claim.verify()
 
-    def _refuse_behind(self, frontier: Frontier | None, restored: CheckpointMetadata | None) -> None:
+    def _refuse_behind(
+        self, frontier: Frontier | None, restored: CheckpointMetadata | None, repeat: bool
+    ) -> None:
         if frontier is None or frontier.admits(restored):
             return
         start = (
@@ -92,11 +95,17 @@ class FilesSink(TransactionalSink):
             if restored is None
             else f"checkpoint {restored.checkpoint_id} of job {restored.job_id}"
         )
-        raise FencedError(
+        problem = (
             f"The file sink '{self.vertex.uid}' at '{self._base}' has been published up to {frontier}, by a "
-            f"driver of the same lineage; this job starts from {start} and would write records again. Start "
-            "from the newest snapshot or give the sink another directory. To accept duplicates, end the other "
-            f"driver and delete '{self._base}/{self._directory}'.",
+            f"driver of the same lineage; this job starts from {start}"
+        )
+        if repeat:
+            _log.warning("%s and writes records again.", problem)
+            return
+        raise FencedError(
+            f"{problem} and would write records again. Start from the newest snapshot or give the sink another "
+            "directory; to accept duplicates, end the other driver and set "
+            f"{Options.CHECKPOINTING_ALLOW_FALLBACK.key}: duplicate.",
             path=self._base,
         )
 
