@@ -22,9 +22,6 @@ from typing import Any
 import psutil
 
 from tidemark import Configuration, StreamExecutionEnvironment, Types, ValueStateDescriptor
-from tidemark.processor.diff import diff
-from tidemark.processor.rewrite import erase_key, rekey
-from tidemark.processor.spark import session_of
 from tidemark.state_processor import (
     KeyedStateBootstrapFunction,
     KeyedStateReaderFunction,
@@ -32,6 +29,9 @@ from tidemark.state_processor import (
     SavepointReader,
     SavepointWriter,
 )
+from tidemark.state_processor.diff import diff
+from tidemark.state_processor.rewrite import erase_key, rekey
+from tidemark.state_processor.spark import session_of
 
 
 class Fill(KeyedStateBootstrapFunction):

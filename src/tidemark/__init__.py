@@ -197,7 +197,7 @@ if TYPE_CHECKING:
     )
     from tidemark.futures import CompletableFuture
     from tidemark.ids import JobID
-    from tidemark.queryable.client import QueryableStateClient
+    from tidemark.queryablestate.client import QueryableStateClient
     from tidemark.state.descriptors import (
         AggregatingStateDescriptor,
         FoldingStateDescriptor,
@@ -678,7 +678,7 @@ _NAMES_BY_MODULE = {
     "tidemark.ids": """
         JobID
     """,
-    "tidemark.queryable.client": """
+    "tidemark.queryablestate.client": """
         QueryableStateClient
     """,
     "tidemark.state.descriptors": """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.evolution.conftest import Define
 from tests.evolution.jobs import found, savepoint_of
-from tests.unit.processor.jobs import (
+from tests.unit.state_processor.jobs import (
     LAST,
     LATER,
     PAIR,
@@ -22,8 +22,7 @@ from tests.unit.processor.jobs import (
 from tidemark import EmbeddedRocksDBStateBackend, HashMapStateBackend, KeyedProcessFunction, Types
 from tidemark.checkpoint.inspection import describe, verify
 from tidemark.errors import ConfigError, JobExecutionException, StateMigrationException, UnknownStateError
-from tidemark.processor import rekeying
-from tidemark.state_processor import migrate_keys
+from tidemark.state_processor import migrate_keys, rekeying
 
 KEYS = 20
 ELEMENTS = [(f"k{number % KEYS}", number) for number in range(5 * KEYS)]

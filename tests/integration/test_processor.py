@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.processor import jobs
+from tests.unit.state_processor import jobs
 
 from tidemark import ListStateDescriptor, Row, Types, ValueStateDescriptor
 from tidemark.errors import ConfigError, ExecutionError

@@ -9,7 +9,7 @@ from tests.recovery.local_jobs import local_env
 
 from tidemark import CoFlatMapFunction, CoMapFunction, MapFunction, RestartStrategies, Types
 from tidemark.errors import JobExecutionException
-from tidemark.slot.failure import FailureInfo, FailureKind, first_failure
+from tidemark.protocol.failure import FailureInfo, FailureKind, first_failure
 
 
 class Both(CoFlatMapFunction):

@@ -12,14 +12,14 @@ import pytest
 from tests.recovery.local_jobs import DEADLINE, local_env
 
 from tidemark import MapFunction, Types
+from tidemark.plan.job_plan import build_plan
+from tidemark.plan.vertex import dump_functions
+from tidemark.protocol.deployment import Deployment
+from tidemark.protocol.events import SlotLost
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.launch import launch_slots
-from tidemark.runtime.plan import build_plan
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
-from tidemark.slot.deploy import Deployment
-from tidemark.slot.events import SlotLost
-from tidemark.slot.vertex import dump_functions
 
 JOB = "0" * 32
 

@@ -18,7 +18,7 @@ from tidemark.cli.state_check import StateVerdict, Verdict, check_operator, stor
 from tidemark.errors import IllegalStateError
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID, new_job_id
-from tidemark.runtime.plan import build_plan
+from tidemark.plan.job_plan import build_plan
 
 __all__ = ["CheckReport", "DryRunExecutor", "check_program"]
 

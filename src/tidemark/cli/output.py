@@ -21,8 +21,8 @@ from tidemark.errors import TidemarkError
 
 if TYPE_CHECKING:
     from tidemark.cli.dry_run import CheckReport
-    from tidemark.processor.diff import StateDiff
-    from tidemark.processor.rewrite import ErasedKey
+    from tidemark.state_processor.diff import StateDiff
+    from tidemark.state_processor.rewrite import ErasedKey
 
 __all__ = ["JsonOutput", "Output", "TextOutput"]
 

@@ -21,8 +21,7 @@ from tidemark.errors import StateMigrationException, TidemarkError
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import Operator, OperatorEnvironment, RestoredState, SubtaskInfo
 from tidemark.operators.function_operator import FunctionOperator
-from tidemark.slot.building import operator_of
-from tidemark.slot.vertex import Vertex, dump_functions, load_functions
+from tidemark.plan.vertex import Vertex, dump_functions, load_functions
 from tidemark.state.backend import BackendParameters
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.namespace import NamespaceKind
@@ -31,6 +30,7 @@ from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.serializers.resolution import resolve_compatibility
 from tidemark.state.snapshot import OperatorStatePart, StateMeta
+from tidemark.subtask.building import operator_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

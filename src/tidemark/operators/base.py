@@ -11,11 +11,12 @@ One call at a time. Whoever drives an operator calls `cut` only between two othe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tidemark.protocol.batch import SMALL_BATCH, Batch
 from tidemark.state.snapshot import OperatorCut, OperatorStatePart, StateMeta
 
 if TYPE_CHECKING:
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from tidemark.state.serializers.base import TypeSerializer
 
 __all__ = [
-    "MAX_WATERMARK",
-    "MIN_WATERMARK",
-    "SMALL_BATCH",
-    "Batch",
     "NativeRestore",
     "Operator",
     "OperatorEnvironment",
@@ -39,38 +36,6 @@ __all__ = [
     "RestoredState",
     "SubtaskInfo",
 ]
-
-SMALL_BATCH = 1024
-"""Records whose objects fit into a core's own cache; more at once only pays where something is batched."""
-MIN_WATERMARK = -(2**63)
-MAX_WATERMARK = 2**63 - 1
-
-
-@dataclass(slots=True)
-class Batch:
-    """Some consecutive records of one channel: parallel lists, one entry per record."""
-
-    values: list[Any]
-    timestamps: list[int | None] | None = None
-    """None: no record has a timestamp."""
-    keys: list[Any] | None = None
-    """Key tokens; None on inputs that are not keyed."""
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def parts(self, limit: int) -> Iterator[Batch]:
-        """The same records as consecutive batches of at most `limit`."""
-        if len(self.values) <= limit:
-            yield self
-            return
-        for at in range(0, len(self.values), limit):
-            part = slice(at, at + limit)
-            yield Batch(
-                self.values[part],
-                None if self.timestamps is None else self.timestamps[part],
-                None if self.keys is None else self.keys[part],
-            )
 
 
 class Output:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidemark.operators.base import Batch, Output
+from tidemark.operators.base import Output
 from tidemark.operators.broadcast_contexts import (
     DataContext,
     KeyedDataContext,
@@ -21,6 +21,7 @@ from tidemark.operators.function_operator import FunctionOperator
 from tidemark.operators.keyed import process_keyed
 from tidemark.operators.keyed_operator import KeyedOperator
 from tidemark.operators.stateless import method_of, process_plain
+from tidemark.protocol.batch import Batch
 
 if TYPE_CHECKING:
     from tidemark.api.time_domain import TimeDomain

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidemark.operators.base import Batch, Output
+from tidemark.operators.base import Output
 from tidemark.operators.contexts import ElementContext
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.operators.keyed import KeyedProcessOperator, flat_map_keyed, process_keyed
 from tidemark.operators.keyed_operator import KeyedOperator
 from tidemark.operators.stateless import flat_map_plain, method_of, process_plain
+from tidemark.protocol.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

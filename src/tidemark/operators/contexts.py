@@ -17,8 +17,9 @@ from tidemark.api.context import (
 )
 from tidemark.api.time_domain import TimeDomain
 from tidemark.errors import UnsupportedOperationException
-from tidemark.operators.base import MIN_WATERMARK, Output
+from tidemark.operators.base import Output
 from tidemark.operators.detach import detached
+from tidemark.protocol.batch import MIN_WATERMARK
 
 if TYPE_CHECKING:
     from tidemark.api.output_tag import OutputTag

@@ -17,7 +17,7 @@ from tidemark.state.operator_state import OperatorStateStore
 from tidemark.state.snapshot import OperatorCut
 
 if TYPE_CHECKING:
-    from tidemark.operators.base import Batch
+    from tidemark.protocol.batch import Batch
 
 __all__ = ["FunctionOperator", "PassThroughOperator", "emit_batch"]
 

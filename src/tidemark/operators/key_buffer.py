@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from tidemark.operators.base import Batch
+from tidemark.protocol.batch import Batch
 
 if TYPE_CHECKING:
     from tidemark.clock import Clock

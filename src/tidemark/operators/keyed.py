@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidemark.operators.base import Batch, Output
+from tidemark.operators.base import Output
 from tidemark.operators.contexts import KeyedElementContext, SupportsElement, TimerContext
 from tidemark.operators.detach import detached
 from tidemark.operators.emission import (
@@ -23,6 +23,7 @@ from tidemark.operators.emission import (
 )
 from tidemark.operators.keyed_operator import KeyedOperator
 from tidemark.operators.stateless import method_of
+from tidemark.protocol.batch import Batch
 
 if TYPE_CHECKING:
     from tidemark.api.time_domain import TimeDomain

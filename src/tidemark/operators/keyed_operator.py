@@ -11,18 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidemark.api.time_domain import TimeDomain
-from tidemark.operators.base import (
-    MAX_WATERMARK,
-    MIN_WATERMARK,
-    SMALL_BATCH,
-    Batch,
-    OperatorEnvironment,
-    Output,
-)
+from tidemark.operators.base import OperatorEnvironment, Output
 from tidemark.operators.contexts import KeyedTimerService
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.operators.key_buffer import KeyBuffer, StillClock
 from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
+from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, SMALL_BATCH, Batch
 from tidemark.state.backend import NO_KEY, KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.key_tokens import key_serializer_for

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import ConfigError
-from tidemark.operators.base import Batch, Output
+from tidemark.operators.base import Output
 from tidemark.operators.keyed_operator import KeyedOperator
+from tidemark.protocol.batch import Batch
 from tidemark.state.descriptors import (
     AggregatingStateDescriptor,
     FoldingStateDescriptor,

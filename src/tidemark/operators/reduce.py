@@ -9,11 +9,12 @@ from __future__ import annotations
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
-from tidemark.operators.base import Batch, Output
+from tidemark.operators.base import Output
 from tidemark.operators.detach import detached
 from tidemark.operators.emission import finish_unstamped, open_timestamps
 from tidemark.operators.keyed_operator import KeyedOperator
 from tidemark.operators.stateless import method_of
+from tidemark.protocol.batch import Batch
 from tidemark.state.descriptors import ValueStateDescriptor
 from tidemark.types.typeinfo import Types
 

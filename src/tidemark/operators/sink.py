@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from tidemark.operators.base import Batch, Output
+from tidemark.operators.base import Output
 from tidemark.operators.contexts import FunctionSinkContext
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.operators.stateless import method_of
+from tidemark.protocol.batch import Batch
 
 __all__ = ["SinkOperator"]
 

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from tidemark.api.context import SourceContext
-from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK, Batch, Output, RestoredState
+from tidemark.operators.base import Output, RestoredState
 from tidemark.operators.function_operator import FunctionOperator
+from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, Batch
 from tidemark.state.descriptors import ListStateDescriptor
 from tidemark.state.snapshot import OperatorCut
 from tidemark.types.row import Row

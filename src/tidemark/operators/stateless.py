@@ -9,10 +9,11 @@ from collections.abc import Callable
 from itertools import compress
 from typing import Any
 
-from tidemark.operators.base import Batch, Output
+from tidemark.operators.base import Output
 from tidemark.operators.contexts import ElementContext, SupportsElement
 from tidemark.operators.emission import finish_unstamped, open_timestamps, route_tagged, stamps_of
 from tidemark.operators.function_operator import FunctionOperator
+from tidemark.protocol.batch import Batch
 
 __all__ = [
     "FilterOperator",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemark.operators.base import MIN_WATERMARK, Batch, Output
+from tidemark.operators.base import Output
 from tidemark.operators.emission import open_timestamps
 from tidemark.operators.function_operator import FunctionOperator, emit_batch
+from tidemark.protocol.batch import MIN_WATERMARK, Batch
 
 if TYPE_CHECKING:
     from tidemark.api.watermarks import WatermarkStrategy

@@ -28,12 +28,13 @@ from tidemark.api.windows.sessions import (
 )
 from tidemark.api.windows.triggers import EventTimeTrigger, ProcessingTimeTrigger, TriggerResult
 from tidemark.api.windows.window import TimeWindow
-from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK, Batch, Output
+from tidemark.operators.base import Output
 from tidemark.operators.emission import emit_result
 from tidemark.operators.keyed_operator import KeyedOperator
 from tidemark.operators.merging_windows import MERGING_WINDOWS, MergingWindowSet, session_runs
 from tidemark.operators.stateless import method_of
 from tidemark.operators.window_contexts import AssignerContext, EvaluationContext, WindowTriggerContext
+from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, Batch
 from tidemark.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

@@ -1,4 +1,4 @@
-"""Client side of queryable state under Flink's name (spec 16)."""
+"""Reading the state of a running job from outside: servers in the slots, a proxy in the driver, a client."""
 
 from tidemark.errors import (
     QueryError,
@@ -8,11 +8,11 @@ from tidemark.errors import (
     UnknownKvStateLocation,
     UnsupportedOperationException,
 )
-from tidemark.queryable.client import QueryableStateClient
-from tidemark.queryable.describe import StateDescription
-from tidemark.queryable.ports import parse_port_range
-from tidemark.queryable.proxy import QueryableStateClientProxy
-from tidemark.queryable.server import QueryableStateServer
+from tidemark.queryablestate.client import QueryableStateClient
+from tidemark.queryablestate.describe import StateDescription
+from tidemark.queryablestate.ports import parse_port_range
+from tidemark.queryablestate.proxy import QueryableStateClientProxy
+from tidemark.queryablestate.server import QueryableStateServer
 
 __all__ = [
     "QueryError",

@@ -25,8 +25,8 @@ from tidemark.errors import ConfigError, IllegalStateError
 from tidemark.futures import CompletableFuture
 from tidemark.jobs import JobRecord, registry_directory, remove_record, write_record
 from tidemark.private_files import private_directory
-from tidemark.queryable.ports import parse_port_range
-from tidemark.queryable.proxy import JobRoute, QueryableStateClientProxy
+from tidemark.queryablestate.ports import parse_port_range
+from tidemark.queryablestate.proxy import JobRoute, QueryableStateClientProxy
 from tidemark.rpc import Server
 from tidemark.runtime.control_client import describe_error
 from tidemark.runtime.history import EndedJob, remember

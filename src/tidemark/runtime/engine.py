@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tidemark.runtime.plan import JobPlan
-from tidemark.runtime.reports import EpochDirective, TaskReport
+from tidemark.plan.job_plan import JobPlan
+from tidemark.protocol.deployment import Deployment
+from tidemark.protocol.events import SlotEvent
+from tidemark.protocol.frames import CutRequest
+from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.runtime.worker import Worker
-from tidemark.slot.deploy import Deployment
-from tidemark.slot.events import SlotEvent
-from tidemark.slot.requests import CutRequest
 
 __all__ = ["Engine", "EpochResult", "EpochWork", "TaskInput"]
 

@@ -15,14 +15,14 @@ from tidemark.api.field_key import FieldKey
 from tidemark.api.functions import KeySelector
 from tidemark.api.graph import Edge, NodeKind, Ship
 from tidemark.errors import SlotLostError
-from tidemark.operators.base import MIN_WATERMARK, Batch
 from tidemark.operators.routing import KeyRouter, custom_targets, split_evenly, split_lists
+from tidemark.plan.vertex import Vertex
+from tidemark.protocol.batch import MIN_WATERMARK, Batch
+from tidemark.protocol.codec import BatchCodec, codec_for
+from tidemark.protocol.failure import FailureInfo, OperatorFailed
+from tidemark.protocol.frames import EMPTY, BatchHeader
+from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.runtime.records import ANY_SUBTASK, Records
-from tidemark.runtime.reports import EpochDirective, TaskReport
-from tidemark.slot.codec import BatchCodec, codec_for
-from tidemark.slot.failure import FailureInfo, OperatorFailed
-from tidemark.slot.requests import EMPTY, BatchHeader
-from tidemark.slot.vertex import Vertex
 from tidemark.wire import WireClosed
 
 __all__ = ["Connect", "Exchange", "Link", "Release", "Task", "ToSlot"]

@@ -36,21 +36,21 @@ from tidemark.config import Options
 from tidemark.config.modes import FallbackPolicy
 from tidemark.errors import FencedError, RestoreError, SlotLostError, StorageError
 from tidemark.futures import CompletableFuture
+from tidemark.plan.job_plan import build_plan
+from tidemark.plan.vertex import dump_functions
+from tidemark.protocol.deployment import BackendChoice, Deployment
+from tidemark.protocol.events import SlotLost
+from tidemark.protocol.failure import first_failure
+from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
-from tidemark.runtime.plan import build_plan
 from tidemark.runtime.progress import Progress, add_numbers
 from tidemark.runtime.recovery import restore_newest
-from tidemark.runtime.reports import EpochDirective
 from tidemark.runtime.restoration import deployments, open_savepoint
 from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.snapshots import JobSnapshots
 from tidemark.runtime.sources.driver import Source
 from tidemark.runtime.storage import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
-from tidemark.slot.deploy import BackendChoice, Deployment
-from tidemark.slot.events import SlotLost
-from tidemark.slot.failure import first_failure
-from tidemark.slot.vertex import dump_functions
 
 __all__ = ["CRASH_POINTS", "STATISTICS_S", "JobExecution", "JobParts"]
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tidemark.errors import RestoreError
-from tidemark.operators.base import MIN_WATERMARK
+from tidemark.protocol.batch import MIN_WATERMARK
 
 __all__ = ["Generator", "Picture", "Seen"]
 

@@ -10,8 +10,8 @@ from tidemark.checkpoint.statistics import CheckpointRecord
 from tidemark.config import Options
 
 if TYPE_CHECKING:
+    from tidemark.plan.vertex import Vertex
     from tidemark.runtime.runner import JobRunner
-    from tidemark.slot.vertex import Vertex
 
 __all__ = ["checkpoint_facts", "job_facts", "job_summary"]
 

@@ -15,25 +15,25 @@ from typing import Any
 
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
+from tidemark.plan.job_plan import JobPlan
+from tidemark.plan.vertex import Vertex
+from tidemark.protocol.deployment import Deployment
+from tidemark.protocol.events import SlotEvent, SlotReady
+from tidemark.protocol.failure import FailureInfo
+from tidemark.protocol.frames import CutRequest
+from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.engine import EpochResult, EpochWork
 from tidemark.runtime.pipeline import Pipeline, TaskSink
-from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.records import Records
-from tidemark.runtime.reports import TaskReport
 from tidemark.runtime.sinks.factory import make_task_sink
 from tidemark.runtime.slot_statistics import SlotStatistics
 from tidemark.runtime.snapshot_threads import SnapshotPool, SnapshotThreads
 from tidemark.runtime.task import run_split
 from tidemark.runtime.worker import Abandoned, Worker
 from tidemark.scratch import ScratchDirectory
-from tidemark.slot.deploy import Deployment
-from tidemark.slot.events import SlotEvent, SlotReady
-from tidemark.slot.failure import FailureInfo
 from tidemark.slot.host import SlotHost
-from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import write_snapshot
-from tidemark.slot.vertex import Vertex
 
 __all__ = ["LocalEngine"]
 

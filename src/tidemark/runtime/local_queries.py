@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from tidemark.queryable.server import QueryableStateServer
+from tidemark.queryablestate.server import QueryableStateServer
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.slot.host import SlotHost
 

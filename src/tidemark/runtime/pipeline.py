@@ -14,16 +14,17 @@ from tidemark.api.graph import Edge, NodeKind, Ship
 from tidemark.api.specs import SourceSpec
 from tidemark.clock import Clock, SystemClock
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import Batch, Operator, OperatorEnvironment, Output, SubtaskInfo
+from tidemark.operators.base import Operator, OperatorEnvironment, Output, SubtaskInfo
 from tidemark.operators.factory import create_operator
 from tidemark.operators.stateless import FilterOperator
 from tidemark.operators.timestamps import TimestampsOperator
+from tidemark.plan.job_plan import JobPlan
+from tidemark.plan.vertex import Placement, Vertex
+from tidemark.protocol.batch import Batch
+from tidemark.protocol.failure import FailureInfo, OperatorFailed
+from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.runtime.exchange import Connect, Exchange, Release, ToSlot
-from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.records import ANY_SUBTASK, Records
-from tidemark.runtime.reports import EpochDirective, TaskReport
-from tidemark.slot.failure import FailureInfo, OperatorFailed
-from tidemark.slot.vertex import Placement, Vertex
 from tidemark.state.serializers.registry import serializer_for
 
 __all__ = ["Pipeline", "TaskSink"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemark.operators.base import MIN_WATERMARK
+from tidemark.protocol.batch import MIN_WATERMARK
 
 __all__ = ["Progress", "add_numbers"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.operators.base import Batch
+from tidemark.protocol.batch import Batch
 from tidemark.state.serializers.base import TypeSerializer
 
 __all__ = ["ANY_SUBTASK", "Records"]

@@ -24,8 +24,8 @@ from tidemark.errors import (
     StorageError,
     StorageVerdict,
 )
+from tidemark.plan.vertex import Vertex
 from tidemark.runtime.storage import StoragePlan
-from tidemark.slot.vertex import Vertex
 
 if TYPE_CHECKING:
     from tidemark.runtime.execution import JobExecution

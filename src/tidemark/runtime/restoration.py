@@ -12,8 +12,8 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.checkpoint.metadata.registry import read_metadata
 from tidemark.checkpoint.rescale import SubtaskRestore, map_operators, plan_restore, resolve_max_parallelism
 from tidemark.checkpoint.storage.base import Storage
-from tidemark.runtime.plan import JobPlan
-from tidemark.slot.deploy import Deployment
+from tidemark.plan.job_plan import JobPlan
+from tidemark.protocol.deployment import Deployment
 
 __all__ = ["deployments", "open_savepoint"]
 

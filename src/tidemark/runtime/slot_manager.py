@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 from tidemark.errors import SlotLostError
+from tidemark.protocol.events import SlotEvent, SlotLost
 from tidemark.rpc import Acceptor
 from tidemark.runtime.cancellation import wait_for_all
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.slot.control import ControlClient
-from tidemark.slot.events import SlotEvent, SlotLost
 from tidemark.slot.processes import kill_process
 from tidemark.wire import Connection, WireClosed, listen
 

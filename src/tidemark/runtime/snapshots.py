@@ -46,9 +46,9 @@ from tidemark.checkpoint.retention import discard, discard_job, discard_spent, m
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import CheckpointError, FailureReason, StorageError
 from tidemark.futures import CompletableFuture
+from tidemark.protocol.deployment import BackendChoice
+from tidemark.protocol.frames import CutRequest
 from tidemark.runtime.storage import StoragePlan
-from tidemark.slot.deploy import BackendChoice
-from tidemark.slot.requests import CutRequest
 
 if TYPE_CHECKING:
     from tidemark.runtime.execution import JobExecution

@@ -14,9 +14,13 @@ import pyarrow as pa
 
 from tidemark.api.graph import NodeKind
 from tidemark.errors import ExecutionError, SlotLostError
+from tidemark.plan.job_plan import JobPlan
+from tidemark.plan.vertex import Placement, Vertex, dump_functions
+from tidemark.protocol.deployment import Deployment
+from tidemark.protocol.events import SlotEvent
+from tidemark.protocol.frames import CutRequest
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.engine import EpochResult, EpochWork
-from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sinks.frames import frame_schema
 from tidemark.runtime.sinks.task import row_tag, small_tag
@@ -31,10 +35,6 @@ from tidemark.runtime.spark_task import (
     task_function,
 )
 from tidemark.runtime.worker import Worker
-from tidemark.slot.deploy import Deployment
-from tidemark.slot.events import SlotEvent
-from tidemark.slot.requests import CutRequest
-from tidemark.slot.vertex import Placement, Vertex, dump_functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,17 +19,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemark.plan.job_plan import JobPlan
+from tidemark.plan.vertex import load_functions
+from tidemark.protocol.failure import FailureInfo
+from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.runtime.engine import TaskInput
 from tidemark.runtime.pipeline import Pipeline
-from tidemark.runtime.plan import JobPlan
 from tidemark.runtime.records import Records
-from tidemark.runtime.reports import EpochDirective, TaskReport
 from tidemark.runtime.sinks.factory import make_task_sink
 from tidemark.runtime.slot_manager import SlotAddress
 from tidemark.runtime.sources.origins import by_origin
 from tidemark.runtime.task import run_split
-from tidemark.slot.failure import FailureInfo
-from tidemark.slot.vertex import load_functions
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.wire import PATIENCE_S, Connection, connect
 

@@ -18,7 +18,7 @@ from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.config import Configuration, Options
 from tidemark.errors import ConfigError
-from tidemark.slot.deploy import BackendChoice, StorageChoice
+from tidemark.protocol.deployment import BackendChoice, StorageChoice
 
 __all__ = ["StoragePlan", "backend_choice", "storage_plan", "umask_of"]
 

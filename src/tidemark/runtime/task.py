@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidemark.plan.vertex import Vertex
+from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.runtime.engine import TaskInput
 from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.records import Records
 from tidemark.runtime.sources.splits import FileSplit, SlotSplit, read_split
-from tidemark.slot.failure import FailureInfo, OperatorFailed
-from tidemark.slot.vertex import Vertex
 
 __all__ = ["run_split"]
 

@@ -19,11 +19,11 @@ from tidemark.api.specs import (
     SparkStreamSourceSpec,
     TimestampsSpec,
 )
-from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK
+from tidemark.plan.job_plan import JobPlan
+from tidemark.plan.vertex import Placement, Vertex
+from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
+from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.generators import Generator, Picture, Seen, instance_key
-from tidemark.runtime.plan import JobPlan
-from tidemark.runtime.reports import TaskReport
-from tidemark.slot.vertex import Placement, Vertex
 
 __all__ = ["WatermarkTracker"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import cloudpickle
 
-from tidemark.slot.events import SlotEvent
-from tidemark.slot.failure import FailureInfo
+from tidemark.protocol.events import SlotEvent
+from tidemark.protocol.failure import FailureInfo
 from tidemark.wire import Connection, WireClosed
 
 __all__ = ["ControlClient", "serve_requests"]

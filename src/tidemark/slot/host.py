@@ -29,17 +29,17 @@ from tidemark.errors import (
     StorageError,
 )
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import MAX_WATERMARK, SMALL_BATCH
 from tidemark.operators.source import SourceOperator
-from tidemark.slot.cuts import PendingCuts, write_cuts
-from tidemark.slot.deploy import Deployment
-from tidemark.slot.errands import Errands
-from tidemark.slot.failure import FailureInfo, OperatorFailed
-from tidemark.slot.hosting import Hosted, Hosting, SlotMeans
-from tidemark.slot.requests import EMPTY, BatchHeader, CutRequest
-from tidemark.slot.vertex import load_functions
+from tidemark.plan.vertex import load_functions
+from tidemark.protocol.batch import MAX_WATERMARK, SMALL_BATCH
+from tidemark.protocol.deployment import Deployment
+from tidemark.protocol.failure import FailureInfo, OperatorFailed
+from tidemark.protocol.frames import EMPTY, BatchHeader, CutRequest
+from tidemark.slot.mailbox import Errands
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
+from tidemark.subtask.cuts import PendingCuts, write_cuts
+from tidemark.subtask.hosting import Hosted, Hosting, SlotMeans
 
 __all__ = ["SlotHost"]
 

@@ -24,13 +24,13 @@ from typing import Any
 
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
+from tidemark.protocol.deployment import Deployment
+from tidemark.protocol.events import SlotEvent, SlotReady
+from tidemark.protocol.frames import CutRequest
 from tidemark.rpc import Server
 from tidemark.slot.control import serve_requests
-from tidemark.slot.deploy import Deployment
-from tidemark.slot.events import SlotEvent, SlotReady
 from tidemark.slot.host import SlotHost
 from tidemark.slot.processes import process_started
-from tidemark.slot.requests import CutRequest
 from tidemark.slot.snapshots import write_snapshot
 from tidemark.slot.stacks import operator_stacks
 from tidemark.wire import PATIENCE_S, Connection, WireClosed, connect, listen
@@ -150,7 +150,7 @@ class SlotServer:
     def _deploy(self, deployment: Deployment) -> dict[str, Any]:
         self._host.deploy(deployment)
         if deployment.queryable and self._query_server is None:
-            from tidemark.queryable.server import QueryableStateServer
+            from tidemark.queryablestate.server import QueryableStateServer
 
             self._query_server = QueryableStateServer(
                 self._host,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tidemark.checkpoint.messages import SlotAcknowledged, SlotDeclined
 from tidemark.errors import CheckpointError, FailureReason, StorageError
+from tidemark.protocol.frames import CutRequest
 from tidemark.slot.host import SlotHost
-from tidemark.slot.requests import CutRequest
 
 __all__ = ["write_snapshot"]
 

@@ -1,4 +1,4 @@
-"""Read, write and change savepoints as Spark data. PyFlink-style import path of `tidemark.processor`.
+"""The state processor: snapshots read, changed and written as Spark data, without a running job.
 
 Importing this starts no JVM; `register(spark)` makes `spark.read.format("tidemark")` known to a session
 (using `SavepointReader` or `SavepointWriter` on Spark does so too).
@@ -6,25 +6,25 @@ Importing this starts no JVM; `register(spark)` makes `spark.read.format("tidema
 
 from __future__ import annotations
 
-from tidemark.processor.bootstrap import (
+from tidemark.state_processor.bootstrap import (
     KeyedOperatorTransformation,
     OneInputOperatorTransformation,
     OperatorTransformation,
     StateBootstrapTransformation,
 )
-from tidemark.processor.diff import StateDiff, diff
-from tidemark.processor.functions import (
+from tidemark.state_processor.diff import StateDiff, diff
+from tidemark.state_processor.functions import (
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
     KeyedStateReaderFunction,
     StateBootstrapFunction,
     WindowReaderFunction,
 )
-from tidemark.processor.reader import SavepointReader, WindowSavepointReader
-from tidemark.processor.rewrite import erase_key, migrate_keys, rekey
-from tidemark.processor.spark import register
-from tidemark.processor.streams import StateStream
-from tidemark.processor.writer import SavepointWriter
+from tidemark.state_processor.reader import SavepointReader, WindowSavepointReader
+from tidemark.state_processor.rewrite import erase_key, migrate_keys, rekey
+from tidemark.state_processor.spark import register
+from tidemark.state_processor.streams import StateStream
+from tidemark.state_processor.writer import SavepointWriter
 
 __all__ = [
     "BroadcastStateBootstrapFunction",

@@ -13,12 +13,10 @@ from tidemark.api.specs import BroadcastProcessSpec, FunctionSpec, OperatorKind,
 from tidemark.api.state_backends import StateBackend
 from tidemark.clock import Clock
 from tidemark.config import Configuration
-from tidemark.operators.base import (
-    MIN_WATERMARK,
-    Operator,
-)
+from tidemark.operators.base import Operator
 from tidemark.operators.function_kinds import one_input_kind, two_input_kind
 from tidemark.operators.stateless import method_of
+from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.testing.subtask_harness import SubtaskHarness
 
 __all__ = ["BroadcastHarness", "OneInputHarness", "TwoInputHarness"]

@@ -20,15 +20,15 @@ from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.clock import ManualClock
 from tidemark.config import Configuration, Options
 from tidemark.ids import new_job_id
-from tidemark.operators.base import MIN_WATERMARK
+from tidemark.plan.vertex import Vertex
+from tidemark.protocol.batch import MIN_WATERMARK
+from tidemark.protocol.deployment import StorageChoice
 from tidemark.runtime.execution import CRASH_POINTS, JobExecution, JobParts
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_executor import local_parts
 from tidemark.runtime.sources.driver import CollectionSource, SourcePoll
 from tidemark.runtime.sources.splits import IndexSplit
 from tidemark.runtime.storage import StoragePlan, backend_choice
-from tidemark.slot.deploy import StorageChoice
-from tidemark.slot.vertex import Vertex
 
 __all__ = [
     "ADVANCE",

@@ -24,22 +24,15 @@ from tidemark.clock import Clock, ManualClock
 from tidemark.config import Configuration, Options, RuntimeExecutionMode
 from tidemark.errors import IllegalStateError
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import (
-    MAX_WATERMARK,
-    Batch,
-    Operator,
-    OperatorEnvironment,
-    Output,
-    RestoredState,
-    SubtaskInfo,
-)
+from tidemark.operators.base import Operator, OperatorEnvironment, Output, RestoredState, SubtaskInfo
 from tidemark.operators.factory import create_operator
 from tidemark.operators.keyed_operator import KeyedOperator
-from tidemark.operators.stores import create_store
+from tidemark.protocol.batch import MAX_WATERMARK, Batch
 from tidemark.state.backend import BackendParameters, KeyedStateBackend
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
 from tidemark.state.key_tokens import KeyTokens, key_serializer_for
 from tidemark.state.serializers.base import TypeSerializer
+from tidemark.subtask.stores import create_store
 from tidemark.testing.snapshot import OperatorSnapshot
 from tidemark.types.typeinfo import TypeInformation, to_type_info
 

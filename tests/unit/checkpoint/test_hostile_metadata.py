@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import xxhash
 from click.testing import CliRunner
+from tidemark.state_processor.opened import OpenSnapshot
 
 from tidemark.backends.rocksdb.snapshot import NativeExtra
 from tidemark.checkpoint.format.native import NativeFiles, fetch_native
@@ -33,7 +34,6 @@ from tidemark.checkpoint.retention import dispose_savepoint
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.cli.main import cli
 from tidemark.errors import CheckpointError, MetadataError, RestoreError, TidemarkError
-from tidemark.processor.opened import OpenSnapshot
 from tidemark.state.descriptors import StateKind
 from tidemark.state.serializers import DataOutputView, dump_serializer_snapshot, serializer_for
 from tidemark.state.serializers.naming import stored_serializer_name

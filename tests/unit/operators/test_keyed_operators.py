@@ -14,8 +14,9 @@ from tidemark.api.functions import (
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.state_backends import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from tidemark.errors import NoCurrentKeyError
-from tidemark.operators.base import Batch, Output
+from tidemark.operators.base import Output
 from tidemark.operators.keyed import KeyedProcessOperator
+from tidemark.protocol.batch import Batch
 from tidemark.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

@@ -22,7 +22,7 @@ from tidemark.api.windows.assigners import TumblingEventTimeWindows
 from tidemark.clock import ManualClock
 from tidemark.errors import ConfigError
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import MIN_WATERMARK, Batch, OperatorEnvironment, Output, SubtaskInfo
+from tidemark.operators.base import OperatorEnvironment, Output, SubtaskInfo
 from tidemark.operators.broadcast import BroadcastOperator, KeyedBroadcastOperator
 from tidemark.operators.detach import detached
 from tidemark.operators.emission import emit_result, stamps_of
@@ -32,9 +32,9 @@ from tidemark.operators.queryable import QueryableStateOperator
 from tidemark.operators.reduce import ReduceOperator
 from tidemark.operators.sink import SinkOperator
 from tidemark.operators.stateless import method_of
-from tidemark.operators.stores import create_store
 from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.operators.window import WindowOperator
+from tidemark.protocol.batch import MIN_WATERMARK, Batch
 from tidemark.state.backend import BackendParameters
 from tidemark.state.descriptors import (
     AggregatingStateDescriptor,
@@ -43,6 +43,7 @@ from tidemark.state.descriptors import (
     ValueStateDescriptor,
 )
 from tidemark.state.serializers.registry import serializer_for
+from tidemark.subtask.stores import create_store
 from tidemark.testing import OneInputHarness
 from tidemark.types.row import Row
 from tidemark.types.typeinfo import Types

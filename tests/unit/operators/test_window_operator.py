@@ -34,8 +34,8 @@ from tidemark.api.windows.triggers import (
 )
 from tidemark.api.windows.window import TimeWindow
 from tidemark.errors import UnsupportedOperationException
-from tidemark.operators.base import SMALL_BATCH
 from tidemark.operators.window import WindowOperator
+from tidemark.protocol.batch import SMALL_BATCH
 from tidemark.state.descriptors import ReducingStateDescriptor, ValueStateDescriptor
 from tidemark.testing import OneInputHarness
 from tidemark.types.typeinfo import Types

@@ -12,8 +12,8 @@ import pytest
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.errors import ConfigError, FencedError, MetadataError, StorageError
+from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
-from tidemark.runtime.reports import TaskReport
 from tidemark.runtime.sinks.commits import StagedFile, encode_commits
 from tidemark.runtime.sinks.file_commit import FilesSink
 from tidemark.runtime.sinks.files import FileTaskSink

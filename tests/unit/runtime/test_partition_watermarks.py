@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tidemark import Duration, FileSource, StreamExecutionEnvironment, StreamFormat, WatermarkStrategy
 from tidemark.clock import ManualClock
 from tidemark.errors import ConfigError, RestoreError
-from tidemark.operators.base import MIN_WATERMARK
+from tidemark.plan.job_plan import build_plan
+from tidemark.protocol.batch import MIN_WATERMARK
+from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.generators import Generator, Picture, Seen
-from tidemark.runtime.plan import build_plan
-from tidemark.runtime.reports import TaskReport
 from tidemark.runtime.sources import driver
 from tidemark.runtime.sources.origins import by_origin
 from tidemark.runtime.watermarks import WatermarkTracker

@@ -20,14 +20,14 @@ from tidemark import (
     field,
 )
 from tidemark.errors import SlotLostError
-from tidemark.operators.base import MIN_WATERMARK, Batch
+from tidemark.plan.job_plan import build_plan
+from tidemark.protocol.batch import MIN_WATERMARK, Batch
+from tidemark.protocol.codec import codec_for
+from tidemark.protocol.failure import FailureInfo, OperatorFailed
+from tidemark.protocol.frames import EMPTY, BatchHeader
+from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.pipeline import Pipeline
-from tidemark.runtime.plan import build_plan
 from tidemark.runtime.records import ANY_SUBTASK, Records
-from tidemark.runtime.reports import EpochDirective
-from tidemark.slot.codec import codec_for
-from tidemark.slot.failure import FailureInfo, OperatorFailed
-from tidemark.slot.requests import EMPTY, BatchHeader
 from tidemark.state.key_groups import assign_to_key_group, compute_operator_index_for_key_group
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.state.serializers.rows import RowSerializer

@@ -17,8 +17,8 @@ from tidemark import (
     Types,
 )
 from tidemark.api.graph import NodeKind
-from tidemark.runtime.plan import JobPlan, build_plan, has_life_cycle
-from tidemark.slot.vertex import Placement
+from tidemark.plan.job_plan import JobPlan, build_plan, has_life_cycle
+from tidemark.plan.vertex import Placement
 
 
 class Plain(MapFunction):

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark import StreamExecutionEnvironment, Types
-from tidemark.runtime.plan import build_plan
+from tidemark.plan.job_plan import build_plan
+from tidemark.plan.vertex import Vertex
+from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
-from tidemark.runtime.reports import TaskReport
 from tidemark.runtime.sinks.task import SMALL_FRAME, DataFrameTaskSink, row_tag, small_tag
-from tidemark.slot.vertex import Vertex
 
 
 def sink_vertex() -> Vertex:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tidemark import Duration, SourceFunction, StreamExecutionEnvironment, WatermarkStrategy
-from tidemark.operators.base import MAX_WATERMARK, MIN_WATERMARK
-from tidemark.runtime.plan import JobPlan, build_plan
-from tidemark.runtime.reports import TaskReport
+from tidemark.plan.job_plan import JobPlan, build_plan
+from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
+from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.watermarks import WatermarkTracker
 
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value)

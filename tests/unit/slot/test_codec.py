@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tidemark import Row, Types
-from tidemark.operators.base import Batch
-from tidemark.slot.codec import BatchCodec, codec_for
+from tidemark.protocol.batch import Batch
+from tidemark.protocol.codec import BatchCodec, codec_for
 from tidemark.state.serializers.registry import serializer_for
 
 ROWS = Types.ROW_NAMED(["k", "text"], [Types.LONG(), Types.STRING()])

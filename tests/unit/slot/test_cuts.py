@@ -9,9 +9,9 @@ import pytest
 
 from tidemark.checkpoint.layout import savepoint_location
 from tidemark.errors import CheckpointError, FailureReason, StorageError
-from tidemark.slot.cuts import PendingCuts, write_cuts
-from tidemark.slot.hosting import Hosted
-from tidemark.slot.requests import CutRequest
+from tidemark.protocol.frames import CutRequest
+from tidemark.subtask.cuts import PendingCuts, write_cuts
+from tidemark.subtask.hosting import Hosted
 
 REQUEST = CutRequest(7, 0, savepoint_location("/savepoint"))
 

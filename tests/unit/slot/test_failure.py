@@ -15,7 +15,7 @@ from tidemark.errors import (
     StorageError,
     StorageVerdict,
 )
-from tidemark.slot.failure import FailureInfo
+from tidemark.protocol.failure import FailureInfo
 
 
 def travelled(exc: Exception) -> BaseException:

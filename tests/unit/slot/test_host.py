@@ -20,13 +20,13 @@ from tidemark.checkpoint.layout import savepoint_location
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.clock import ManualClock
 from tidemark.errors import CheckpointError, IllegalStateError
-from tidemark.operators.base import MIN_WATERMARK, Batch
-from tidemark.runtime.plan import build_plan
-from tidemark.slot.codec import codec_for
-from tidemark.slot.deploy import Deployment
+from tidemark.plan.job_plan import build_plan
+from tidemark.plan.vertex import dump_functions
+from tidemark.protocol.batch import MIN_WATERMARK, Batch
+from tidemark.protocol.codec import codec_for
+from tidemark.protocol.deployment import Deployment
+from tidemark.protocol.frames import EMPTY, BatchHeader, CutRequest
 from tidemark.slot.host import SlotHost
-from tidemark.slot.requests import EMPTY, BatchHeader, CutRequest
-from tidemark.slot.vertex import dump_functions
 from tidemark.state.serializers.registry import serializer_for
 
 

@@ -19,7 +19,7 @@ __all__ = ["diff"]
 @click.pass_context
 def diff(context: click.Context, a: str, b: str, samples: int) -> None:
     """Show which keys of which states snapshot B has added, removed or changed, compared with A."""
-    from tidemark.processor.diff import diff as compare
+    from tidemark.state_processor.diff import diff as compare
 
     output = settings_of(context).output
     with output.waiting("Comparing"):

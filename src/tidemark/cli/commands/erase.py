@@ -29,7 +29,7 @@ def erase(context: click.Context, path: str, uids: tuple[str, ...], key: str, ta
 
     The snapshot at PATH stays as it is, and so do older ones: delete them too where the key must be gone.
     """
-    from tidemark.processor.rewrite import erase_key
+    from tidemark.state_processor.rewrite import erase_key
 
     output = settings_of(context).output
     with output.waiting("Erasing"):

@@ -11,8 +11,8 @@ from tidemark.cli.settings import job_options, settings_of
 from tidemark.errors import StateNotServedError
 
 if TYPE_CHECKING:
-    from tidemark.queryable.client import QueryableStateClient
-    from tidemark.queryable.describe import StateDescription
+    from tidemark.queryablestate.client import QueryableStateClient
+    from tidemark.queryablestate.describe import StateDescription
 
 __all__ = ["query"]
 
@@ -30,7 +30,7 @@ def query(context: click.Context, job: str, name: str, key: str, key_type: str, 
 
     KEY is read by the type of the job's keys; of composite types it is JSON, such as '["a", 1]'.
     """
-    from tidemark.queryable.client import QueryableStateClient
+    from tidemark.queryablestate.client import QueryableStateClient
 
     settings = settings_of(context)
     with settings.connect(job, timeout) as client:

@@ -24,7 +24,7 @@ def rekey(
     context: click.Context, path: str, max_parallelism: int, uids: tuple[str, ...], target: str
 ) -> None:
     """Write the snapshot at PATH anew with N key groups, more or fewer; print the new path."""
-    from tidemark.processor.rewrite import rekey as rewrite
+    from tidemark.state_processor.rewrite import rekey as rewrite
 
     output = settings_of(context).output
     with output.waiting("Rewriting"):

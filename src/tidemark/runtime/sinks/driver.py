@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
-from tidemark.slot.vertex import Vertex
+from tidemark.plan.vertex import Vertex
 
 __all__ = ["CollectSink", "DriverSink", "ImmediateSink", "PrintSink", "TransactionalSink"]
 

@@ -12,15 +12,15 @@ from tidemark.api.specs import (
     SinkSpec,
     SparkWriterSinkSpec,
 )
+from tidemark.plan.job_plan import JobPlan
+from tidemark.plan.vertex import Vertex
+from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.pipeline import TaskSink
-from tidemark.runtime.plan import JobPlan
-from tidemark.runtime.reports import EpochDirective
 from tidemark.runtime.sinks.driver import CollectSink, DriverSink, PrintSink
 from tidemark.runtime.sinks.file_commit import FilesSink
 from tidemark.runtime.sinks.files import FileTaskSink, staging_token
 from tidemark.runtime.sinks.frames import ForeachBatchSink, SparkWriterSink
 from tidemark.runtime.sinks.task import CollectTaskSink, DataFrameTaskSink, PrintTaskSink
-from tidemark.slot.vertex import Vertex
 
 __all__ = ["make_driver_sink", "make_task_sink", "wants_frame"]
 

@@ -17,6 +17,7 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.checkpoint.storage.base import name_of, parent
 from tidemark.config import Options
 from tidemark.errors import FencedError, MetadataError, StorageError
+from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sinks.claim import Claim
 from tidemark.runtime.sinks.commits import (
     StagedFile,
@@ -31,7 +32,6 @@ from tidemark.runtime.sinks.files import staging_token
 from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, read_frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
 from tidemark.runtime.sinks.places import Place, open_place
-from tidemark.slot.vertex import Vertex
 
 __all__ = ["FilesSink"]
 

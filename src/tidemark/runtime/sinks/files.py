@@ -18,8 +18,8 @@ from typing import Any
 import xxhash
 
 from tidemark.errors import StorageError
+from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
-from tidemark.runtime.reports import TaskReport
 from tidemark.runtime.sinks.commits import StagedFile, checked_bucket, checked_part_name, staged_name
 from tidemark.runtime.sinks.places import create_staged
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sinks.driver import ImmediateSink
-from tidemark.slot.vertex import Vertex
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.types.typeinfo import Types

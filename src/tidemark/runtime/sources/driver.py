@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from tidemark.clock import Clock
 from tidemark.errors import ConfigError
-from tidemark.operators.base import MIN_WATERMARK
+from tidemark.plan.vertex import Vertex
+from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.runtime.sources.splits import FileSplit, IndexSplit, RangeSplit, SlotSplit
-from tidemark.slot.vertex import Vertex
 
 __all__ = ["CollectionSource", "FileSource", "FunctionSource", "SequenceSource", "Source", "SourcePoll"]
 

@@ -12,6 +12,7 @@ from tidemark.api.specs import (
     SparkBatchSourceSpec,
     SparkStreamSourceSpec,
 )
+from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import (
     CollectionSource,
     FileSource,
@@ -20,7 +21,6 @@ from tidemark.runtime.sources.driver import (
     Source,
 )
 from tidemark.runtime.sources.spark_stream import SparkBatchSource, SparkStreamSource
-from tidemark.slot.vertex import Vertex
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

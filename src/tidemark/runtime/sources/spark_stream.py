@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import ExecutionError
-from tidemark.operators.base import MIN_WATERMARK
+from tidemark.plan.vertex import Vertex
+from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.runtime.sources.driver import SourcePoll
 from tidemark.runtime.sources.scratch_fs import scratch_location
 from tidemark.runtime.sources.spark_callbacks import protect_callbacks
 from tidemark.runtime.sources.spark_position import pack_initial_position, pack_position, unpack_position
 from tidemark.scratch import ScratchDirectory
-from tidemark.slot.vertex import Vertex
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,1 @@
+"""What travels between driver, tasks and slots, as typed data."""

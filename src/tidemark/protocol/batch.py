@@ -1,0 +1,41 @@
+"""Records as they travel and are processed: a batch at a time, with the bounds of event time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["MAX_WATERMARK", "MIN_WATERMARK", "SMALL_BATCH", "Batch"]
+
+SMALL_BATCH = 1024
+"""Records whose objects fit into a core's own cache; more at once only pays where something is batched."""
+MIN_WATERMARK = -(2**63)
+MAX_WATERMARK = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Batch:
+    """Some consecutive records of one channel: parallel lists, one entry per record."""
+
+    values: list[Any]
+    timestamps: list[int | None] | None = None
+    """None: no record has a timestamp."""
+    keys: list[Any] | None = None
+    """Key tokens; None on inputs that are not keyed."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def parts(self, limit: int) -> Iterator[Batch]:
+        """The same records as consecutive batches of at most `limit`."""
+        if len(self.values) <= limit:
+            yield self
+            return
+        for at in range(0, len(self.values), limit):
+            part = slice(at, at + limit)
+            yield Batch(
+                self.values[part],
+                None if self.timestamps is None else self.timestamps[part],
+                None if self.keys is None else self.keys[part],
+            )

@@ -1,0 +1,134 @@
+"""Batches on the wire: Arrow columns for typed streams, one pickle per batch for untyped ones.
+
+The Arrow form is one record batch without its schema, which both ends derive from the stream's
+serializer: columns `v` (values), then `t` (timestamps, int64, nullable) and `k` (key tokens) if the flags
+say so.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.protocol.batch import Batch
+from tidemark.state.key_tokens import KeyTokens
+from tidemark.state.serializers.base import TypeSerializer
+
+__all__ = ["BatchCodec", "codec_for"]
+
+_TIMESTAMPS = 1
+_KEYS = 2
+_PICKLED = 4
+
+
+class BatchCodec:
+    """Encodes and decodes the batches of one edge."""
+
+    __slots__ = ("_key", "_schemas", "serializer")
+
+    def __init__(
+        self, serializer: TypeSerializer[Any] | None, key: TypeSerializer[Any] | None = None
+    ) -> None:
+        self.serializer = serializer
+        """None: the stream is untyped."""
+        self._key = None if key is None else KeyTokens(key)
+        self._schemas: dict[int, pa.Schema] = {}
+
+    def encode(self, batch: Batch) -> tuple[int, Any]:
+        """Flags and a buffer holding `batch`."""
+        if self.serializer is None:
+            return _PICKLED, pickle.dumps((batch.values, batch.timestamps, batch.keys), 5)
+        return self.encode_column(self.serializer.to_arrow(batch.values), batch.timestamps, batch.keys)
+
+    def encode_column(
+        self,
+        values: pa.Array,
+        timestamps: list[int | None] | pa.Array | None,
+        keys: list[Any] | pa.Array | None,
+    ) -> tuple[int, Any]:
+        """Like `encode`, for values that already are an Arrow array of the stream's type."""
+        flags = 0
+        columns = [values]
+        if timestamps is not None:
+            flags |= _TIMESTAMPS
+            columns.append(
+                timestamps if isinstance(timestamps, pa.Array) else pa.array(timestamps, type=pa.int64())
+            )
+        if keys is not None:
+            flags |= _KEYS
+            columns.append(keys if isinstance(keys, pa.Array) else self._key_array(keys))
+        return flags, pa.RecordBatch.from_arrays(columns, schema=self._schema(flags)).serialize()
+
+    def decode(self, flags: int, data: Any) -> Batch:
+        """The batch behind `encode`'s answer."""
+        if flags & _PICKLED:
+            return Batch(*pickle.loads(data))
+        return self._batch(flags, self._record_batch(flags, data))
+
+    def decode_column(self, flags: int, data: Any) -> tuple[pa.Array, list[int | None] | None]:
+        """Like `decode` for batches of a typed stream without keys, but values stay an Arrow array."""
+        columns = self._record_batch(flags, data).columns
+        return columns[0], _int_list(columns[1]) if flags & _TIMESTAMPS else None
+
+    def decode_parts(self, flags: int, data: Any, limit: int) -> Iterator[Batch]:
+        """Like `decode`, as consecutive batches of at most `limit` records.
+
+        Objects of a later part are only made when it is asked for, so that those of one part stay in the
+        processor's cache from their making to their end.
+        """
+        if flags & _PICKLED:
+            yield from Batch(*pickle.loads(data)).parts(limit)
+            return
+        record_batch = self._record_batch(flags, data)
+        for at in range(0, record_batch.num_rows, limit):
+            yield self._batch(flags, record_batch.slice(at, limit))
+
+    def _record_batch(self, flags: int, data: Any) -> pa.RecordBatch:
+        return pa.ipc.read_record_batch(pa.py_buffer(data), self._schema(flags))
+
+    def _batch(self, flags: int, record_batch: pa.RecordBatch) -> Batch:
+        assert self.serializer is not None
+        columns = record_batch.columns
+        timestamps = keys = None
+        if flags & _TIMESTAMPS:
+            timestamps = _int_list(columns[1])
+        if flags & _KEYS:
+            assert self._key is not None
+            keys = self._key.from_arrow(columns[-1])
+        return Batch(self.serializer.from_arrow(columns[0]), timestamps, keys)
+
+    def _key_array(self, keys: list[Any]) -> pa.Array:
+        assert self._key is not None
+        return self._key.to_arrow(keys)
+
+    def _schema(self, flags: int) -> pa.Schema:
+        schema = self._schemas.get(flags)
+        if schema is None:
+            assert self.serializer is not None
+            fields = [pa.field("v", self.serializer.arrow_type())]
+            if flags & _TIMESTAMPS:
+                fields.append(pa.field("t", pa.int64()))
+            if flags & _KEYS:
+                assert self._key is not None
+                fields.append(pa.field("k", self._key.arrow_type()))
+            schema = self._schemas[flags] = pa.schema(fields)
+        return schema
+
+
+def _int_list(column: pa.Array) -> list[int | None]:
+    if column.null_count:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return column.to_numpy().tolist()  # type: ignore[no-any-return]
+
+
+def codec_for(type_info: Any, key: TypeSerializer[Any] | None = None) -> BatchCodec:
+    """Codec of a stream declared with `type_info` (None: untyped)."""
+    from tidemark.state.serializers.registry import serializer_for
+    from tidemark.types.typeinfo import Types
+
+    if type_info is None or type_info == Types.PICKLED_BYTE_ARRAY():
+        return BatchCodec(None, key)
+    return BatchCodec(serializer_for(type_info), key)

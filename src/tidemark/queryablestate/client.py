@@ -1,0 +1,386 @@
+"""The client: asynchronous reads of a running job's state, without Spark and without a JVM.
+
+A request is sent to the proxy in the job's driver again and again until it has a definite answer or the
+deadline has passed. A job that restarts therefore costs time, not an error, and what is answered is always
+state of the attempt that runs.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, Self
+
+from tidemark import wire
+from tidemark.errors import (
+    ConfigError,
+    IllegalStateError,
+    QueryError,
+    UnknownKeyOrNamespaceException,
+    UnknownKvStateError,
+)
+from tidemark.futures import CompletableFuture
+from tidemark.jobs import TOKEN_VARIABLE, list_jobs, token_bytes
+from tidemark.queryablestate.codec import StateCodec
+from tidemark.queryablestate.describe import StateDescription
+from tidemark.queryablestate.ports import check_port
+from tidemark.queryablestate.protocol import (
+    Operation,
+    Request,
+    Response,
+    Signature,
+    Status,
+    decode_entries,
+    decode_published,
+    decode_response,
+    decode_scan,
+    encode,
+)
+from tidemark.queryablestate.results import result_state
+from tidemark.rpc import Pool, Unreachable
+from tidemark.state.descriptors import StateDescriptor
+from tidemark.state.primitives import State
+from tidemark.state.serializers.registry import serializer_for
+from tidemark.types.time import Duration, Time, to_millis
+
+__all__ = ["QueryableStateClient"]
+
+_THREADS = 16
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.2
+_GRACE_S = 2.0
+"""How long a proxy that cannot be reached at all is tried; it does not come and go with restarts."""
+
+
+class QueryableStateClient:
+    """Reads queryable state. Thread-safe; one client serves any number of jobs and threads.
+
+    Every method that returns a `CompletableFuture` returns at once. Futures fail with
+
+    * `UnknownKvStateError`: no such job or name, the job is not running, there is no proxy, or the deadline
+      passed while the job was restarting;
+    * `UnknownKeyOrNamespaceException`: the key holds no value (`get_kv_state`);
+    * `QueryError`: kind or types are not those of the job, or reading failed.
+    """
+
+    def __init__(
+        self,
+        hostname: str,
+        proxy_port: int,
+        *,
+        timeout: float | Time | Duration | timedelta = 10.0,
+        token: str | bytes | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Prepare a client; nothing is connected yet.
+
+        Args:
+            hostname: Host of the job's driver.
+            proxy_port: Port of its proxy.
+            timeout: Deadline of each query in seconds, or a `Time`, `Duration` or `timedelta`.
+            token: The job's token. Without it, `$TIDEMARK_TOKEN` or what the registry of this
+                machine's running jobs knows.
+            tls: Client side of TLS.
+
+        Raises:
+            ConfigError: The port is not in 0..65535, the host is empty or the timeout is not positive.
+        """
+        if not isinstance(hostname, str) or not hostname:
+            raise ConfigError(f"The host name must be a non-empty str, not {hostname!r}.")
+        self._address = f"tcp:{hostname}:{check_port(proxy_port, 'proxy port')}"
+        self._port = proxy_port
+        self._timeout = _seconds(timeout)
+        self._token = token_bytes(token) if isinstance(token, str) else token
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._pools: dict[bytes, Pool[Response]] = {}
+        self._tokens: dict[str, bytes] = {}
+        self._adapted: dict[tuple[str, str, Signature], StateCodec] = {}
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tidemark-query-client")
+
+    def get_kv_state(
+        self,
+        job_id: str,
+        queryable_state_name: str,
+        key: Any,
+        key_type_info: Any,
+        state_descriptor: StateDescriptor,
+    ) -> CompletableFuture[Any]:
+        """Read the state of one key.
+
+        Args:
+            job_id: Id of the job.
+            queryable_state_name: The name given to `set_queryable` or `as_queryable_state`.
+            key: The key.
+            key_type_info: Type of the job's keys; None if the job declared none.
+            state_descriptor: Kind and type of the job's state; its own name does not matter.
+
+        Returns:
+            A future of a read-only state object that holds the value at the time of the query.
+        """
+
+        def read(deadline: float) -> State:
+            (found,) = self._look_up(
+                job_id, queryable_state_name, [key], key_type_info, state_descriptor, deadline
+            )
+            if found is None:
+                raise UnknownKeyOrNamespaceException(
+                    f"State '{queryable_state_name}' of job {job_id} holds no value for key {key!r}.",
+                    job_id=str(job_id),
+                    name=queryable_state_name,
+                )
+            return found
+
+        return self._submit(read)
+
+    def get_kv_states(
+        self,
+        job_id: str,
+        queryable_state_name: str,
+        keys: Sequence[Any],
+        key_type_info: Any,
+        state_descriptor: StateDescriptor,
+    ) -> CompletableFuture[list[Any]]:
+        """Read the states of many keys in one message; arguments as in `get_kv_state`.
+
+        Returns:
+            A future of a list in the order of `keys`: a state object, or None for a key without a value.
+        """
+        wanted = list(keys)
+        return self._submit(
+            lambda deadline: self._look_up(
+                job_id, queryable_state_name, wanted, key_type_info, state_descriptor, deadline
+            )
+        )
+
+    def scan(
+        self,
+        job_id: str,
+        queryable_state_name: str,
+        key_type_info: Any,
+        state_descriptor: StateDescriptor,
+        limit: int = 100,
+    ) -> CompletableFuture[list[tuple[Any, Any]]]:
+        """Read at most `limit` keys of a state, whichever come first.
+
+        Returns:
+            A future of pairs of key and state object.
+        """
+
+        def read(deadline: float) -> list[tuple[Any, Any]]:
+            codec = _codec(key_type_info, state_descriptor)
+            codec, body = self._typed(
+                Operation.SCAN, job_id, queryable_state_name, codec, lambda _codec: b"", deadline, limit
+            )
+            return [
+                (codec.key.from_bytes(key), result_state(state_descriptor, codec.decode(entry)))
+                for key, entry in decode_scan(body)
+            ]
+
+        return self._submit(read)
+
+    def list_states(self, job_id: str) -> CompletableFuture[list[StateDescription]]:
+        """What a job publishes: names, kinds and types, ordered by name."""
+
+        def read(deadline: float) -> list[StateDescription]:
+            response, body = self._call(Operation.LIST, str(job_id), "", None, b"", deadline, 0)
+            _require(response, str(job_id), "")
+            return [StateDescription.of(state) for state in decode_published(body)]
+
+        return self._submit(read)
+
+    def shutdown(self) -> None:
+        """Release threads and connections; queries under way and later ones fail. Idempotent."""
+        with self._lock:
+            self._closed.set()
+            pools = list(self._pools.values())
+        for pool in pools:
+            pool.close()
+        self._threads.shutdown(wait=False)
+
+    def shutdown_and_wait(self) -> None:
+        """The same, and return when everything is released."""
+        self.shutdown()
+        self._threads.shutdown(wait=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.shutdown_and_wait()
+
+    def _submit(self, read: Callable[[float], Any]) -> CompletableFuture[Any]:
+        deadline = time.monotonic() + self._timeout
+        try:
+            return CompletableFuture.wrap(self._threads.submit(read, deadline))
+        except RuntimeError:
+            return CompletableFuture.failed(_shut_down())
+
+    def _look_up(
+        self,
+        job_id: str,
+        name: str,
+        keys: list[Any],
+        key_type: Any,
+        descriptor: StateDescriptor,
+        deadline: float,
+    ) -> list[State | None]:
+        codec, body = self._typed(
+            Operation.LOOKUP,
+            job_id,
+            name,
+            _codec(key_type, descriptor),
+            lambda codec: encode(list(map(codec.key.key_bytes, keys))),
+            deadline,
+        )
+        decode = codec.decode
+        return [
+            None if entry is None else result_state(descriptor, decode(entry))
+            for entry in decode_entries(body)
+        ]
+
+    def _typed(
+        self,
+        operation: Operation,
+        job_id: str,
+        name: str,
+        codec: StateCodec,
+        body: Callable[[StateCodec], bytes],
+        deadline: float,
+        limit: int = 0,
+    ) -> tuple[StateCodec, bytearray]:
+        """Ask with the client's types, and once more if the job merely declared none."""
+        job_id = str(job_id)
+        original, asked = codec, codec.signature()
+        known = (job_id, name, asked)
+        codec = self._adapted.get(known, codec)
+        response, answer = self._call(operation, job_id, name, codec, body(codec), deadline, limit)
+        if response.status is Status.MISMATCH and response.signature is not None:
+            adapted = original.adapted_to(response.signature)
+            if adapted is None:
+                raise QueryError(_difference(name, asked, response.signature), job_id=job_id, name=name)
+            self._adapted[known] = codec = adapted
+            response, answer = self._call(operation, job_id, name, codec, body(codec), deadline, limit)
+        _require(response, job_id, name)
+        return codec, answer
+
+    def _call(
+        self,
+        operation: Operation,
+        job_id: str,
+        name: str,
+        codec: StateCodec | None,
+        body: bytes,
+        deadline: float,
+        limit: int,
+    ) -> tuple[Response, bytearray]:
+        """Repeat a request until it has an answer that is not "try again"."""
+        signature = None if codec is None else codec.signature()
+        pause, reason = _FIRST_PAUSE_S, "there was no time to ask"
+        grace = min(time.monotonic() + _GRACE_S, deadline)
+        while (left := deadline - time.monotonic()) > 0:
+            if self._closed.is_set():
+                raise _shut_down()
+            request = Request(
+                operation, job_id, name, signature=signature, limit=limit, timeout_ms=int(left * 1000) + 1
+            )
+            try:
+                pool = self._pool(job_id)
+                response, answer = pool.call(self._address, request, body, timeout=left).result()
+                if response.status is not Status.RETRY:
+                    return response, answer
+                reason = response.message
+            except Unreachable as exc:
+                reason = f"{exc} (no proxy there, or the token is not the job's)"
+                self._tokens.pop(job_id, None)
+                if time.monotonic() > grace:
+                    break
+            except (wire.WireClosed, TimeoutError) as exc:
+                reason = str(exc) or "no answer came"
+            self._closed.wait(min(pause, max(deadline - time.monotonic(), 0)))
+            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+        if self._closed.is_set():
+            raise _shut_down()
+        raise UnknownKvStateError(
+            f"No answer about '{name}' of job {job_id} from {self._address.removeprefix('tcp:')} within the "
+            f"deadline of {self._timeout:g} s: {reason}",
+            job_id=job_id,
+            name=name,
+        )
+
+    def _pool(self, job_id: str) -> Pool[Response]:
+        token = self._token or self._tokens.get(job_id)
+        if token is None:
+            token = self._tokens[job_id] = self._find_token(job_id)
+        with self._lock:
+            pool = self._pools.get(token)
+            if pool is None:
+                pool = self._pools[token] = Pool(token, decode_response, self._tls)
+                if self._closed.is_set():
+                    pool.close()
+            return pool
+
+    def _find_token(self, job_id: str) -> bytes:
+        text = os.environ.get(TOKEN_VARIABLE)
+        if text:
+            return token_bytes(text)
+        records = list_jobs()
+        for record in records:
+            if record.job_id == job_id:
+                return token_bytes(record.token)
+        for record in records:
+            if record.query_port == self._port:
+                return token_bytes(record.token)
+        raise Unreachable(
+            f"no token is known for job {job_id}: it does not run on this machine; give one with token= or "
+            f"${TOKEN_VARIABLE}"
+        )
+
+
+def _codec(key_type: Any, descriptor: StateDescriptor) -> StateCodec:
+    return StateCodec.of(descriptor, None if key_type is None else serializer_for(key_type))
+
+
+def _seconds(timeout: Any) -> float:
+    if isinstance(timeout, (int, float)) and not isinstance(timeout, bool):
+        seconds = float(timeout)
+    else:
+        seconds = to_millis(timeout, "timeout") / 1000
+    if not seconds > 0:
+        raise ConfigError(f"The timeout must be positive, not {timeout!r}.")
+    return seconds
+
+
+def _require(response: Response, job_id: str, name: str) -> None:
+    if response.status is Status.NOT_SERVED:
+        raise UnknownKvStateError(response.message, job_id=job_id, name=name)
+    if response.status is not Status.OK:
+        raise QueryError(
+            f"Reading '{name}' of job {job_id} failed: {response.message}", job_id=job_id, name=name
+        )
+
+
+def _difference(name: str, asked: Signature, job: Signature) -> str:
+    pairs = [
+        ("the state is of kind", asked.kind, job.kind),
+        ("keys are", asked.key, job.key),
+        ("map keys are", asked.map_key, job.map_key),
+        ("values are", asked.value, job.value),
+    ]
+    differences = [
+        f"{what} {theirs} but was asked for as {ours}" for what, ours, theirs in pairs if ours != theirs
+    ]
+    return (
+        f"'{name}' does not have the types the query names: in the job {'; '.join(differences)}. "
+        "Use the key type and the descriptor of the job."
+    )
+
+
+def _shut_down() -> IllegalStateError:
+    return IllegalStateError("This QueryableStateClient was shut down. Create a new one.")

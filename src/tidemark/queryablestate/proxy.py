@@ -1,0 +1,247 @@
+"""The proxy of the driver: clients talk to it, it knows which slot owns a key.
+
+It finds out what is published by asking the slots themselves, once per attempt. An answer leaves the proxy
+only if every slot read the attempt the proxy asked for, and if that attempt still runs once all have
+answered. Otherwise the client is told to come again.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tidemark import wire
+from tidemark.queryablestate.listener import Refused, RequestServer
+from tidemark.queryablestate.protocol import (
+    Operation,
+    Published,
+    Request,
+    Response,
+    Status,
+    decode_keys,
+    decode_parts,
+    decode_published,
+    decode_response,
+    encode,
+)
+from tidemark.rpc import Call, Pool, Unreachable
+from tidemark.state.key_groups import stable_hash
+
+__all__ = ["JobRoute", "QueryableStateClientProxy"]
+
+_RUNNING = "RUNNING"
+_COMING = frozenset({"CREATED", "FAILING", "RESTARTING", "RECONCILING"})
+"""Statuses after which the job may run (again)."""
+_NIL = msgspec.Raw(encode(None))
+
+
+@dataclass(frozen=True, slots=True)
+class JobRoute:
+    """What the driver knows about a job that matters to queries, at one moment."""
+
+    job_id: str
+    status: str
+    """Name of the `JobStatus`."""
+    attempt: int
+    slots: tuple[str | None, ...]
+    """Address of each slot's queryable-state server (`QueryableStateServer.address`); None: it is gone."""
+    enabled: bool = True
+    """Whether `queryable-state.enable` is on for the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """Where a state is, in one attempt."""
+
+    attempt: int
+    slots: tuple[str, ...]
+    max_parallelism: int
+    owners: tuple[str | None, ...]
+    """Address per key group; None: no slot has registered the state for that group yet."""
+    complete: bool
+
+
+class QueryableStateClientProxy(RequestServer):
+    """Forwards queries to the slots and merges their answers."""
+
+    title = "Queryable State Proxy Server"
+    option = "queryable-state.proxy.ports"
+
+    def __init__(
+        self,
+        ports: Sequence[int],
+        token: bytes,
+        routes: Callable[[str], JobRoute | None],
+        bind: str = "127.0.0.1",
+        *,
+        query_threads: int = 0,
+        statistics: bool = False,
+        tls: ssl.SSLContext | None = None,
+        slot_tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Listen on the first free port.
+
+        Args:
+            ports: Ports to try in this order; 0 takes any.
+            token: The job's token, for clients and for the slots.
+            routes: Job id -> route as of now, None for an unknown job; called twice per request, so it
+                must be quick, from any thread.
+            bind: Interface to listen on.
+            query_threads: Requests forwarded at the same time; 0 means as many as there are connections.
+            statistics: Whether to count requests from the start.
+            tls: Server side of TLS, towards clients.
+            slot_tls: Client side of TLS, towards slots.
+
+        Raises:
+            ConfigError: None of the ports is free.
+        """
+        self._routes = routes
+        self._pool = Pool(token, decode_response, slot_tls)
+        self._locations: dict[tuple[str, str], _Location] = {}
+        super().__init__(ports, token, bind, query_threads=query_threads, statistics=statistics, tls=tls)
+
+    def close(self) -> None:
+        """Stop listening and drop every connection, to clients and to slots."""
+        super().close()
+        self._pool.close()
+
+    def _answer(self, connection: wire.Connection, request: Request, body: bytes | bytearray) -> int:
+        route, slots = self._route(request)
+        request = msgspec.structs.replace(request, attempt=route.attempt)
+        keys: list[bytes] = []
+        if request.operation is Operation.LOOKUP:
+            keys = decode_keys(body)
+            merged = self._look_up(request, slots, keys)
+        elif request.operation is Operation.SCAN:
+            merged = self._scan(request, slots)
+        else:
+            merged = encode(_distinct(self._published(request, slots)))
+        self._check_still_running(request)
+        connection.send(Response(Status.OK, request.attempt), merged)
+        return len(keys)
+
+    def _route(self, request: Request) -> tuple[JobRoute, tuple[str, ...]]:
+        route = self._routes(request.job_id)
+        if route is None:
+            raise _not_served(f"No job '{request.job_id}' runs here.")
+        if not route.enabled:
+            raise _not_served(
+                f"Queryable state is off for job {request.job_id}. Set queryable-state.enable to true."
+            )
+        if route.status in _COMING:
+            raise _retry(f"Job {request.job_id} is {route.status}.")
+        if route.status != _RUNNING:
+            raise _not_served(f"Job {request.job_id} is not running: it is {route.status}.")
+        slots = tuple([slot for slot in route.slots if slot is not None])
+        if not slots or len(slots) < len(route.slots):
+            raise _retry(f"Job {request.job_id} has lost a slot and will restart.")
+        return route, slots
+
+    def _check_still_running(self, request: Request) -> None:
+        route, _slots = self._route(request)
+        if route.attempt != request.attempt:
+            raise _retry(f"Job {request.job_id} was restarted while the state was read.")
+
+    def _look_up(self, request: Request, slots: tuple[str, ...], keys: list[bytes]) -> bytes | bytearray:
+        location = self._locate(request, slots)
+        groups, owners = location.max_parallelism, location.owners
+        parts: dict[str, list[int]] = {}
+        for position, key in enumerate(keys):
+            owner = owners[stable_hash(key) % groups]
+            if owner is not None:
+                parts.setdefault(owner, []).append(position)
+        bodies = {address: encode([keys[i] for i in positions]) for address, positions in parts.items()}
+        answers = self._exchange(request, bodies)
+        merged = [_NIL] * len(keys)
+        for positions, answer in zip(parts.values(), answers, strict=True):
+            for position, entry in zip(positions, decode_parts(answer), strict=True):
+                merged[position] = entry
+        return encode(merged)
+
+    def _scan(self, request: Request, slots: tuple[str, ...]) -> bytes:
+        location = self._locate(request, slots)
+        publishers = sorted({owner for owner in location.owners if owner is not None})
+        answers = self._exchange(request, dict.fromkeys(publishers, b""))
+        found = [part for answer in answers for part in decode_parts(answer)]
+        return encode(found[: max(request.limit, 0)])
+
+    def _locate(self, request: Request, slots: tuple[str, ...]) -> _Location:
+        at = (request.job_id, request.name)
+        known = self._locations.get(at)
+        # A slot that had not registered the state when we asked may have done so since.
+        if known is not None and known.complete and (known.attempt, known.slots) == (request.attempt, slots):
+            return known
+        located = _locate(request, slots, self._published(request, slots))
+        self._locations[at] = located
+        return located
+
+    def _published(self, request: Request, slots: tuple[str, ...]) -> list[tuple[str, list[Published]]]:
+        listing = Request(
+            Operation.LIST, request.job_id, attempt=request.attempt, timeout_ms=request.timeout_ms
+        )
+        answers = self._exchange(listing, dict.fromkeys(slots, b""))
+        return [(slot, decode_published(answer)) for slot, answer in zip(slots, answers, strict=True)]
+
+    def _exchange(self, request: Request, bodies: dict[str, bytes]) -> list[bytearray]:
+        """Ask several slots at the same time; the answers come in the order of `bodies`."""
+        timeout = max(request.timeout_ms / 1000, 0.001)
+        calls: list[Call[Response]] = []
+        answers: list[bytearray] = []
+        try:
+            for address, body in bodies.items():
+                calls.append(self._pool.call(address, request, body, timeout=timeout))
+            while calls:
+                response, answer = calls.pop(0).result()
+                if response.status is Status.OK and response.attempt != request.attempt:
+                    raise _retry("A slot answered for another attempt.")
+                if response.status is not Status.OK:
+                    raise Refused(response)
+                answers.append(answer)
+        except (Unreachable, wire.WireClosed) as exc:
+            for address in bodies:
+                self._pool.forget(address)
+            raise _retry(f"A slot is gone: {exc}") from exc
+        except TimeoutError as exc:
+            raise _retry(f"A slot did not answer within {timeout:.1f} s.") from exc
+        finally:
+            for call in calls:
+                call.abandon()
+        return answers
+
+
+def _locate(
+    request: Request, slots: tuple[str, ...], published: list[tuple[str, list[Published]]]
+) -> _Location:
+    groups = 0
+    ranges: list[tuple[int, int, str]] = []
+    for slot, states in published:
+        for state in states:
+            if state.name == request.name:
+                groups = state.max_parallelism
+                ranges.append((state.first_group, state.last_group, slot))
+    if not ranges:
+        names = ", ".join(sorted({state.name for _slot, states in published for state in states})) or "none"
+        raise _not_served(
+            f"Job {request.job_id} publishes no state as '{request.name}' (published: {names}). The name is "
+            "the one given to set_queryable or as_queryable_state."
+        )
+    owners: list[str | None] = [None] * groups
+    for first, last, slot in ranges:
+        owners[first : last + 1] = [slot] * (last + 1 - first)
+    return _Location(request.attempt, slots, groups, tuple(owners), None not in owners)
+
+
+def _distinct(published: list[tuple[str, list[Published]]]) -> list[Published]:
+    states = {state.name: state for _slot, states in published for state in states}
+    return [states[name] for name in sorted(states)]
+
+
+def _retry(message: str) -> Refused:
+    return Refused(Response(Status.RETRY, message=message))
+
+
+def _not_served(message: str) -> Refused:
+    return Refused(Response(Status.NOT_SERVED, message=message))

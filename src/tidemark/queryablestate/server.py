@@ -1,0 +1,138 @@
+"""The queryable-state server of one slot: answers reads from the state that the slot holds right now.
+
+A request names the attempt it is meant for. The comparison with the attempt that runs here and the read
+happen in the same moment between two chunks of records, so a slot never answers for an attempt that was
+reset meanwhile. Large requests are read in several such moments, so that none holds up the stream for long.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from tidemark import wire
+from tidemark.queryablestate.listener import Refused, RequestServer
+from tidemark.queryablestate.protocol import (
+    Entry,
+    Operation,
+    Published,
+    Request,
+    Response,
+    Status,
+    decode_keys,
+    encode,
+)
+from tidemark.queryablestate.registry import PublishedState, QueryableHost, StateRegistry
+
+__all__ = ["QueryableStateServer"]
+
+_KEYS_AT_ONCE = 512
+"""Keys read between two chunks of records."""
+_SMALL = 1 << 15
+"""A frame of this size always fits into the empty send buffer of a socket."""
+
+
+class QueryableStateServer(RequestServer):
+    """Serves the queryable states of one slot."""
+
+    title = "Queryable State Server"
+    option = "queryable-state.server.ports"
+
+    def __init__(
+        self,
+        host: QueryableHost,
+        ports: Sequence[int],
+        token: bytes,
+        bind: str = "127.0.0.1",
+        attempt: Callable[[], int] = lambda: 0,
+        *,
+        query_threads: int = 0,
+        statistics: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Listen on the first free port.
+
+        Args:
+            host: The slot.
+            ports: Ports to try in this order; 0 takes any.
+            token: The job's token.
+            bind: Interface to listen on.
+            attempt: The attempt the host runs now, -1 while it runs none; called inside `host.ask`.
+            query_threads: Requests answered at the same time; 0 means as many as there are connections.
+            statistics: Whether to count requests from the start.
+            tls: Server side of TLS.
+
+        Raises:
+            ConfigError: None of the ports is free.
+        """
+        self._host = host
+        self._attempt = attempt
+        self._registry = StateRegistry(host)
+        super().__init__(ports, token, bind, query_threads=query_threads, statistics=statistics, tls=tls)
+
+    def _answer(self, connection: wire.Connection, request: Request, body: bytes | bytearray) -> int:
+        if request.operation is Operation.LOOKUP:
+            keys = decode_keys(body)
+            self._look_up(connection, request, keys)
+            return len(keys)
+        if request.operation is Operation.SCAN:
+            return self._scan(connection, request)
+        published = self._host.ask(lambda: self._all_published(request))
+        connection.send(Response(Status.OK, request.attempt), encode(published))
+        return 0
+
+    def _look_up(self, connection: wire.Connection, request: Request, keys: list[bytes]) -> None:
+        if len(keys) > _KEYS_AT_ONCE:
+            connection.send(Response(Status.OK, request.attempt), encode(self._in_parts(request, keys)))
+            return
+
+        def read() -> bytes | None:
+            answer = encode(self._entries(request, keys))
+            if len(answer) > _SMALL:
+                return answer
+            # From here the answer leaves at once; our own thread would first wait for its turn to run.
+            connection.send(Response(Status.OK, request.attempt), answer)
+            return None
+
+        unsent = self._host.ask(read)
+        if unsent is not None:
+            connection.send(Response(Status.OK, request.attempt), unsent)
+
+    def _scan(self, connection: wire.Connection, request: Request) -> int:
+        keys: list[bytes] = self._host.ask(lambda: self._published(request).keys(max(request.limit, 0)))
+        entries = self._in_parts(request, keys)
+        found = [(key, entry) for key, entry in zip(keys, entries, strict=True) if entry is not None]
+        connection.send(Response(Status.OK, request.attempt), encode(found))
+        return len(found)
+
+    def _in_parts(self, request: Request, keys: list[bytes]) -> list[Entry | None]:
+        entries: list[Entry | None] = []
+        for at in range(0, len(keys), _KEYS_AT_ONCE):
+            part = keys[at : at + _KEYS_AT_ONCE]
+            entries += self._host.ask(partial(self._entries, request, part))
+        return entries
+
+    def _entries(self, request: Request, keys: list[bytes]) -> list[Entry | None]:
+        return self._published(request).look_up(keys)
+
+    def _all_published(self, request: Request) -> list[Published]:
+        self._check_attempt(request)
+        return self._registry.published()
+
+    def _published(self, request: Request) -> PublishedState:
+        self._check_attempt(request)
+        state = self._registry.find(request.name)
+        if state is None:
+            raise Refused(
+                Response(Status.NOT_SERVED, request.attempt, f"No state is published as '{request.name}'.")
+            )
+        if request.signature != state.signature:
+            raise Refused(Response(Status.MISMATCH, request.attempt, signature=state.signature))
+        return state
+
+    def _check_attempt(self, request: Request) -> None:
+        running = self._attempt()
+        if request.attempt != running:
+            message = f"The slot runs attempt {running}, not {request.attempt}."
+            raise Refused(Response(Status.RETRY, running, message))

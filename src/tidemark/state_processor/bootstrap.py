@@ -1,0 +1,294 @@
+"""`OperatorTransformation`: how the state of an operator is made from data.
+
+A transformation is plain data. `BootstrapWork` runs it for one subtask: an operator of the ordinary kind
+over a private store takes the elements in, is cut, and its state is written where the new savepoint will be.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from tidemark.api.builder import callable_or, optional_type
+from tidemark.api.functions import KeySelector
+from tidemark.api.state_backends import StateBackend
+from tidemark.checkpoint.layout import SnapshotLocation
+from tidemark.checkpoint.metadata import SubtaskState
+from tidemark.checkpoint.snapshot_writer import SnapshotWriter, SubtaskTarget
+from tidemark.checkpoint.storage.base import Storage
+from tidemark.clock import SystemClock
+from tidemark.errors import ExecutionError
+from tidemark.metrics.registry import MetricRegistry
+from tidemark.operators.base import Operator, OperatorEnvironment, Output, SubtaskInfo
+from tidemark.operators.function_operator import FunctionOperator
+from tidemark.operators.keyed import KeyedProcessOperator
+from tidemark.operators.routing import KeyRouter
+from tidemark.operators.stateless import ProcessOperator, method_of
+from tidemark.protocol.batch import Batch
+from tidemark.state.backend import BackendParameters, KeyedStateBackend
+from tidemark.state.descriptors import MapStateDescriptor
+from tidemark.state.primitives import BroadcastState
+from tidemark.state.serializers.base import TypeSerializer
+from tidemark.state_processor.functions import (
+    BroadcastStateBootstrapFunction,
+    KeyedStateBootstrapFunction,
+    StateBootstrapFunction,
+)
+from tidemark.state_processor.streams import BoundedData
+from tidemark.state_processor.tables import make_store
+from tidemark.types.typeinfo import TypeInformation
+
+__all__ = [
+    "BootstrapKind",
+    "BootstrapWork",
+    "KeyedOperatorTransformation",
+    "OneInputOperatorTransformation",
+    "OperatorTransformation",
+    "StateBootstrapTransformation",
+]
+
+_CHUNK = 4096
+
+
+class BootstrapKind(Enum):
+    """What kind of state a transformation makes."""
+
+    KEYED = "keyed"
+    OPERATOR = "operator"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class StateBootstrapTransformation:
+    """Data and the function that makes state of it; for `SavepointWriter.with_operator`."""
+
+    data: BoundedData
+    function: Any
+    kind: BootstrapKind
+    key_selector: Any = None
+    key_type: TypeInformation | None = None
+
+
+class OperatorTransformation:
+    """Where a transformation starts."""
+
+    @staticmethod
+    def bootstrap_with(data: Any) -> OneInputOperatorTransformation:
+        """State made of these elements: a list, a bounded `DataStream`, or a batch Spark DataFrame.
+
+        Rows of a DataFrame come as `Row`s.
+
+        Raises:
+            TypeError: It is none of the three.
+            ConfigError: It is unbounded.
+        """
+        return OneInputOperatorTransformation(BoundedData(data))
+
+
+class OneInputOperatorTransformation:
+    """Data whose state is still to be described."""
+
+    def __init__(self, data: BoundedData) -> None:
+        """Use `OperatorTransformation.bootstrap_with`."""
+        self._data = data
+
+    def key_by(self, key_selector: Any, key_type: Any = None) -> KeyedOperatorTransformation:
+        """Group by key, exactly as the job that restores the state will do.
+
+        Raises:
+            TypeError: `key_selector` is neither a callable nor a `KeySelector`.
+        """
+        callable_or(key_selector, KeySelector, "key_by")
+        return KeyedOperatorTransformation(self._data, key_selector, optional_type(key_type))
+
+    def transform(self, function: Any) -> StateBootstrapTransformation:
+        """Make operator state or broadcast state.
+
+        Raises:
+            TypeError: Neither a `StateBootstrapFunction` nor a `BroadcastStateBootstrapFunction`.
+        """
+        if isinstance(function, BroadcastStateBootstrapFunction):
+            kind = BootstrapKind.BROADCAST
+        elif isinstance(function, StateBootstrapFunction):
+            kind = BootstrapKind.OPERATOR
+        elif isinstance(function, KeyedStateBootstrapFunction):
+            raise TypeError("A KeyedStateBootstrapFunction needs key_by() before transform().")
+        else:
+            raise TypeError(
+                "transform() needs a StateBootstrapFunction or a BroadcastStateBootstrapFunction, "
+                f"not {function!r}."
+            )
+        return StateBootstrapTransformation(self._data, function, kind)
+
+
+class KeyedOperatorTransformation:
+    """Keyed data whose state is still to be described."""
+
+    def __init__(self, data: BoundedData, key_selector: Any, key_type: TypeInformation | None) -> None:
+        """Use `OneInputOperatorTransformation.key_by`."""
+        self._data = data
+        self._key_selector = key_selector
+        self._key_type = key_type
+
+    def transform(self, function: KeyedStateBootstrapFunction) -> StateBootstrapTransformation:
+        """Make keyed state.
+
+        Raises:
+            TypeError: Not a `KeyedStateBootstrapFunction`.
+        """
+        if not isinstance(function, KeyedStateBootstrapFunction):
+            raise TypeError(
+                f"transform() of keyed data needs a KeyedStateBootstrapFunction, not {function!r}."
+            )
+        return StateBootstrapTransformation(
+            self._data, function, BootstrapKind.KEYED, self._key_selector, self._key_type
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapWork:
+    """One operator of a new savepoint in the making; travels to tasks."""
+
+    uid: str
+    code: bytes
+    """Function and key selector, pickled: every subtask gets fresh ones."""
+    kind: BootstrapKind
+    key_type: TypeInformation | None
+    max_parallelism: int
+    ranges: tuple[tuple[int, int], ...]
+    """Key groups of the subtasks of a keyed operator."""
+    location: SnapshotLocation
+    checkpoint_id: int
+    backend: StateBackend | None = None
+
+    @classmethod
+    def of(
+        cls,
+        uid: str,
+        transformation: StateBootstrapTransformation,
+        max_parallelism: int,
+        ranges: Iterable[tuple[int, int]],
+        location: SnapshotLocation,
+        checkpoint_id: int,
+        backend: StateBackend | None,
+    ) -> BootstrapWork:
+        """Prepare the work.
+
+        Raises:
+            ExecutionError: The user's code cannot be pickled.
+        """
+        try:
+            code = bytes(cloudpickle.dumps((transformation.function, transformation.key_selector)))
+        except Exception as exc:
+            raise ExecutionError(
+                f"The functions that make the state of operator '{uid}' cannot be shipped to the workers: "
+                f"{type(exc).__name__}: {exc}. Create sockets, locks and open files in open() instead.",
+                operator_uid=uid,
+            ) from exc
+        kind, key_type = transformation.kind, transformation.key_type
+        return cls(
+            uid, code, kind, key_type, max_parallelism, tuple(ranges), location, checkpoint_id, backend
+        )
+
+    def router(self) -> KeyRouter:
+        """Finds keys of elements and the subtasks that own them."""
+        _function, selector = cloudpickle.loads(self.code)
+        return KeyRouter(
+            method_of(selector, "get_key"), self.key_type, self.max_parallelism, max(len(self.ranges), 1)
+        )
+
+    def run(self, index: int, elements: Iterable[list[Any]], storage: Storage) -> SubtaskState:
+        """Take the elements of one subtask in and write its state.
+
+        Raises:
+            StorageError: The state could not be written.
+        """
+        function, _selector = cloudpickle.loads(self.code)
+        keyed = self.kind is BootstrapKind.KEYED
+        groups = self.ranges[index] if keyed else None
+        with tempfile.TemporaryDirectory(prefix="tidemark-bootstrap-") as scratch:
+            operator = self._operator(function)
+            operator.setup(self._environment(index, groups, Path(scratch)))
+            try:
+                operator.initialize(None)
+                operator.open()
+                self._feed(operator, elements, self.router() if keyed else None)
+                cut = operator.cut(self.checkpoint_id, SystemClock().now())
+                target = SubtaskTarget(self.checkpoint_id, self.location, self.uid, index, groups)
+                return SnapshotWriter(storage).write_subtask(target, cut)
+            finally:
+                operator.close()
+
+    def _operator(self, function: Any) -> Operator:
+        if self.kind is BootstrapKind.KEYED:
+            return _KeyedBootstrapOperator(function, self.key_type)
+        if self.kind is BootstrapKind.OPERATOR:
+            return ProcessOperator(function)
+        return _BroadcastBootstrapOperator(function)
+
+    def _environment(self, index: int, groups: tuple[int, int] | None, scratch: Path) -> OperatorEnvironment:
+        clock = SystemClock()
+
+        def make_backend(key: TypeSerializer[Any]) -> KeyedStateBackend:
+            assert groups is not None
+            parameters = BackendParameters(
+                key,
+                self.max_parallelism,
+                groups,
+                clock,
+                directory=scratch / "store",
+                options={} if self.backend is None else self.backend.store_options(),
+            )
+            return make_store(self.backend, parameters)
+
+        info = SubtaskInfo(self.uid, self.uid, index, max(len(self.ranges), 1), self.max_parallelism)
+        return OperatorEnvironment(info, clock, MetricRegistry().group(self.uid), make_backend)
+
+    @staticmethod
+    def _feed(operator: Operator, elements: Iterable[list[Any]], router: KeyRouter | None) -> None:
+        for values in elements:
+            for at in range(0, len(values), _CHUNK):
+                chunk = values[at : at + _CHUNK]
+                keys = None if router is None else router.tokens(chunk)
+                # What the function emits has nowhere to go.
+                operator.process(0, Batch(chunk, None, keys), Output())
+
+
+class _KeyedBootstrapOperator(KeyedProcessOperator):
+    """Takes elements in and lets no timer fire, not even one that is due already."""
+
+    def process(self, input_index: int, batch: Batch, out: Output) -> None:
+        self._run(input_index, batch, out)
+
+
+class _BroadcastBootstrapOperator(FunctionOperator):
+    """Gives the function access to the broadcast states it asks for."""
+
+    def __init__(self, function: BroadcastStateBootstrapFunction) -> None:
+        super().__init__([function])
+        self._call: Callable[[Any, Any], Any] = function.process_element
+
+    def process(self, input_index: int, batch: Batch, out: Output) -> None:
+        context = _BroadcastContext(self)
+        for value in batch.values:
+            self._call(value, context)
+
+    def broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        return self._operator_state.get_broadcast_state(descriptor)
+
+
+class _BroadcastContext(BroadcastStateBootstrapFunction.Context):
+    def __init__(self, operator: _BroadcastBootstrapOperator) -> None:
+        self._operator = operator
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        return self._operator.broadcast_state(state_descriptor)
+
+    def current_processing_time(self) -> int:
+        return self._operator._service.current_processing_time()

@@ -1,0 +1,1 @@
+"""One life of an operator subtask: built, restored, opened, cut, closed."""

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import logging
+import os
+import socket
+
+import pytest
+from tests.unit.queryablestate.cluster import JOB, TOKEN, Cluster, queryable
+
+from tidemark import wire
+from tidemark.errors import UnknownKvStateError
+from tidemark.jobs import JobRecord, remove_record, write_record
+from tidemark.queryablestate import QueryableStateClient
+from tidemark.queryablestate import client as client_module
+from tidemark.queryablestate.protocol import Operation, Request, Response, Status, decode_response
+from tidemark.state.descriptors import ValueStateDescriptor
+from tidemark.types.typeinfo import Types
+
+
+@pytest.fixture
+def cluster(monkeypatch, tmp_path):
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TIDEMARK_TOKEN", raising=False)
+    monkeypatch.setattr(client_module, "_GRACE_S", 0.05)
+    with Cluster([queryable(ValueStateDescriptor("v", Types.LONG()))]) as cluster:
+        cluster.change(1, "v", lambda s: s.update(11))
+        yield cluster
+
+
+def value_of(client):
+    with client:
+        return (
+            client.get_kv_state(JOB, "v", 1, Types.LONG(), ValueStateDescriptor("v", Types.LONG()))
+            .get(20)
+            .value()
+        )
+
+
+@pytest.mark.parametrize("part", ["proxy", "slot"])
+def test_without_the_token_a_connection_gets_nothing(cluster, part):
+    address = cluster.proxy.address if part == "proxy" else cluster.servers[0].address
+    with pytest.raises(wire.WireClosed):
+        wire.connect(address, b"guess")
+    host, _, port = address.removeprefix("tcp:").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as stranger:
+        stranger.sendall(b"x" * 200)
+        received = b""
+        try:
+            while data := stranger.recv(1000):
+                received += data
+        except ConnectionError:
+            pass
+    assert len(received) == 32, "a random challenge and not a byte more"
+
+
+def test_a_wrong_token_is_an_error_that_says_so(cluster):
+    with pytest.raises(UnknownKvStateError, match="the token is not the job's"):
+        value_of(QueryableStateClient("127.0.0.1", cluster.proxy.port, token="guess"))
+
+
+def test_the_token_comes_from_the_environment(cluster, monkeypatch):
+    monkeypatch.setenv("TIDEMARK_TOKEN", TOKEN.hex())
+    assert value_of(QueryableStateClient("127.0.0.1", cluster.proxy.port)) == 11
+
+
+@pytest.mark.parametrize("by", ["job", "port"])
+def test_the_token_comes_from_the_registry(cluster, by):
+    job_id = JOB if by == "job" else "f" * 32
+    port = 1 if by == "job" else cluster.proxy.port
+    write_record(JobRecord(job_id, "job", os.getpid(), "", TOKEN.hex(), port, 2**50))
+    assert value_of(QueryableStateClient("127.0.0.1", cluster.proxy.port)) == 11
+    remove_record(job_id)
+    with pytest.raises(UnknownKvStateError, match="no token is known"):
+        value_of(QueryableStateClient("127.0.0.1", cluster.proxy.port))
+
+
+def test_no_proxy_listening_is_an_unknown_location(cluster):
+    port = cluster.proxy.port
+    cluster.proxy.close()
+    with pytest.raises(UnknownKvStateError, match="no proxy there"):
+        value_of(QueryableStateClient("127.0.0.1", port, token=TOKEN))
+
+
+def test_a_request_that_is_none_is_answered_with_an_error(cluster):
+    connection = wire.connect(cluster.servers[0].address, TOKEN)
+    connection.send({"a": 1})
+    assert decode_response(connection.receive()[0]).status is Status.FAILED
+    connection.send(Request(Operation.LOOKUP, JOB, "v", 0), b"\xc1")
+    response = decode_response(connection.receive()[0])
+    assert isinstance(response, Response)
+    assert response.status is Status.FAILED
+    connection.close()
+
+
+def test_the_proxy_says_where_it_listens(cluster, caplog):
+    with caplog.at_level(logging.INFO), Cluster([]) as other:
+        line = f"Started the Queryable State Proxy Server @ 127.0.0.1:{other.proxy.port}"
+    assert line in [record.getMessage() for record in caplog.records]
+
+
+def test_statistics_of_proxy_and_slots_count_queries_when_asked_to(cluster):
+    cluster.proxy.statistics.enable()
+    for server in cluster.servers:
+        server.statistics.enable()
+    with QueryableStateClient("127.0.0.1", cluster.proxy.port, token=TOKEN) as client:
+        # A connection's second request is read after its first was counted.
+        for _ in range(2):
+            client.get_kv_state(JOB, "v", 1, Types.LONG(), ValueStateDescriptor("v", Types.LONG())).get(20)
+    assert cluster.proxy.statistics.summary().keys >= 1
+    assert sum(server.statistics.summary().keys for server in cluster.servers) >= 1
