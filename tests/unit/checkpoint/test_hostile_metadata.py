@@ -33,7 +33,7 @@ from tidemark.checkpoint.retention import dispose_savepoint
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.cli.main import cli
 from tidemark.errors import CheckpointError, MetadataError, RestoreError, TidemarkError
-from tidemark.processor.opened import OpenSnapshot
+from tidemark.processor.open_snapshot import OpenSnapshot
 from tidemark.state.descriptors import StateKind
 from tidemark.state.serializers import DataOutputView, dump_serializer_snapshot, serializer_for
 from tidemark.state.serializers.naming import stored_serializer_name
