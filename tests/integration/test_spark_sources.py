@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.integration import test_jobs_on_spark
+from tests.integration.test_jobs_on_spark import wait_for
 
 from tidemark import (
     Encoder,
@@ -40,11 +40,6 @@ LATE = OutputTag("late", Types.STRING())
 STEPS = 20
 FORMATS = ("text", "csv", "json", "parquet", "orc")
 FILE_ROWS = 600
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds; a slow machine gets the time it takes."""
-    test_jobs_on_spark.wait_for(condition, 300)
 
 
 class Numbered(KeyedProcessFunction):
