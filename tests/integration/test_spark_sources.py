@@ -29,7 +29,7 @@ from tidemark import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
-from tidemark.api.graph import SourceSpec
+from tidemark.api.specs import SparkStreamSourceSpec
 from tidemark.errors import ConfigError
 from tidemark.runtime.sources.spark_callbacks import protect_callbacks
 from tidemark.runtime.sources.spark_stream import SparkStreamSource
@@ -249,9 +249,7 @@ def test_a_position_before_the_first_epoch_says_where_the_source_began(spark):
         return source.position()["sources"]["0"]["0"]
 
     frame = spark.readStream.format("rate").load()
-    vertex = SimpleNamespace(
-        name="rate", uid="rate", spec=SourceSpec("spark_stream", False, {"dataframe": frame})
-    )
+    vertex = SimpleNamespace(name="rate", uid="rate", spec=SparkStreamSourceSpec(frame))
     source = SparkStreamSource(vertex, spark, lambda: None)
     source.start(None)
     position = source.position()
