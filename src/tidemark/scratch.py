@@ -56,6 +56,12 @@ class ScratchDirectory:
         if self._finalizer.detach() is not None:
             os.close(self._lock)
 
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(self, *_error: object) -> None:
+        self.cleanup()
+
     def cleanup(self) -> None:
         """Remove it and all in it. Nothing happens a second time."""
         self._finalizer()

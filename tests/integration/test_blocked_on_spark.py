@@ -30,7 +30,7 @@ from tidemark.runtime.control_client import ControlClient
 
 pytestmark = pytest.mark.spark
 
-DEADLINE = 120
+DEADLINE = 600
 
 
 def block(directory: str) -> None:
@@ -96,7 +96,7 @@ def submit(make_env, tmp_path):
         else:
             passed.add_sink(Discard())
         client = env.execute_async("blocked")
-        wait_for((tmp_path / "blocked").exists, DEADLINE)
+        wait_for((tmp_path / "blocked").exists)
         return client
 
     yield submit
@@ -122,7 +122,7 @@ def test_a_checkpoint_expires_on_spark_while_snapshot_state_blocks(submit, tmp_p
     client = submit("snapshot_state", checkpoint_timeout=200, task__cancellation__timeout="200 ms")
     records = client.runner.execution.coordinator.statistics.records
 
-    wait_for(lambda: any(record.reason is FailureReason.EXPIRED for record in records()), DEADLINE)
+    wait_for(lambda: any(record.reason is FailureReason.EXPIRED for record in records()))
 
     assert not (tmp_path / "returned").exists()
     assert client.get_job_status().result() is JobStatus.RUNNING
@@ -132,12 +132,13 @@ def test_a_checkpoint_expires_on_spark_while_snapshot_state_blocks(submit, tmp_p
 def test_a_stopped_slot_is_killed_and_the_job_recovers_exactly(make_env, checkpoints, tmp_path):
     limit = 10_000
     env = make_env(2, heartbeat__interval="100 ms", heartbeat__timeout="3 s")
-    numbers_job(env, FsStateBackend(checkpoints), limit, tmp_path / "out")
+    numbers_job(env, FsStateBackend(checkpoints), limit, tmp_path / "out", tmp_path / "go")
     client = env.execute_async("stopped slot")
-    wait_for(lambda: client.get_progress()["checkpoints"] > 0, DEADLINE)
+    wait_for(lambda: client.get_progress()["checkpoints"] > 0)
     stopped = psutil.Process(client.get_progress()["slot_pids"][0])
 
     os.kill(stopped.pid, signal.SIGSTOP)
+    (tmp_path / "go").touch()
     client.get_job_execution_result().result(DEADLINE)
 
     assert client.get_progress()["attempt"] >= 1

@@ -14,7 +14,7 @@ from tidemark.errors import FencedError
 
 pytestmark = pytest.mark.spark
 
-PATIENCE = 300
+PATIENCE = 600
 """Seconds for a whole program on a slow machine."""
 
 
@@ -29,13 +29,14 @@ def test_a_frozen_driver_that_wakes_up_after_the_takeover_stops_and_publishes_no
     frozen = start_driver(tmp_path, None, limit)
     drivers = [frozen]
     try:
-        wait_for(lambda: completed(checkpoints) and sum(committed(out).values()) > 500, PATIENCE)
+        wait_for(lambda: completed(checkpoints) and sum(committed(out).values()) > 500)
         frozen.send_signal(signal.SIGSTOP)
         newest = completed(checkpoints)[-1]
         drivers.append(successor := start_driver(tmp_path, str(newest), limit))
-        wait_for(lambda: len({path.parent for path in completed(checkpoints)}) == 2, PATIENCE)
+        wait_for(lambda: len({path.parent for path in completed(checkpoints)}) == 2)
 
         frozen.send_signal(signal.SIGCONT)
+        (tmp_path / "go").touch()
 
         assert frozen.wait(PATIENCE) != 0
         assert "FencedError" in (tmp_path / "driver-False.log").read_text()
@@ -55,22 +56,23 @@ def test_the_second_of_two_drivers_from_one_checkpoint_is_refused_once_the_first
 
     def start(savepoint=None):
         env = make_env(2, **({} if savepoint is None else {"execution__savepoint__path": savepoint}))
-        numbers_job(env, FsStateBackend(checkpoints), limit, out)
+        numbers_job(env, FsStateBackend(checkpoints), limit, out, tmp_path / "go")
         retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
         return env.execute_async("fenced")
 
     first = start()
-    wait_for(lambda: first.get_progress()["checkpoints"] >= 1, PATIENCE)
+    wait_for(lambda: first.get_progress()["checkpoints"] >= 1)
     first.cancel().result(PATIENCE)
     retained = str(completed(tmp_path / "checkpoints")[-1])
 
     second = start(retained)
-    wait_for(lambda: second.get_progress()["checkpoints"] >= 1, PATIENCE)
+    wait_for(lambda: second.get_progress()["checkpoints"] >= 1)
     third = start(retained)
 
     error = third.get_job_execution_result().exception(PATIENCE)
     assert isinstance(error.__cause__, FencedError)
     assert third.get_job_status().result() is JobStatus.FAILED
+    (tmp_path / "go").touch()
     second.get_job_execution_result().result(PATIENCE)
     assert committed(out) == expected(limit)

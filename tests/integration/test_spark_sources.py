@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.integration import test_jobs_on_spark
+from tests.integration.test_jobs_on_spark import wait_for
 
 from tidemark import (
     Encoder,
@@ -29,7 +29,7 @@ from tidemark import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
-from tidemark.api.graph import SourceSpec
+from tidemark.api.specs import SparkStreamSourceSpec
 from tidemark.errors import ConfigError
 from tidemark.runtime.sources.spark_callbacks import protect_callbacks
 from tidemark.runtime.sources.spark_stream import SparkStreamSource
@@ -40,11 +40,6 @@ LATE = OutputTag("late", Types.STRING())
 STEPS = 20
 FORMATS = ("text", "csv", "json", "parquet", "orc")
 FILE_ROWS = 600
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds; a slow machine gets the time it takes."""
-    test_jobs_on_spark.wait_for(condition, 300)
 
 
 class Numbered(KeyedProcessFunction):
@@ -254,9 +249,7 @@ def test_a_position_before_the_first_epoch_says_where_the_source_began(spark):
         return source.position()["sources"]["0"]["0"]
 
     frame = spark.readStream.format("rate").load()
-    vertex = SimpleNamespace(
-        name="rate", uid="rate", spec=SourceSpec("spark_stream", False, {"dataframe": frame})
-    )
+    vertex = SimpleNamespace(name="rate", uid="rate", spec=SparkStreamSourceSpec(frame))
     source = SparkStreamSource(vertex, spark, lambda: None)
     source.start(None)
     position = source.position()

@@ -43,7 +43,7 @@ def one_slot(limits):
     made = SlotManager(
         JOB,
         os.urandom(32),
-        "127.0.0.1",
+        "tcp:127.0.0.1:0",
         lambda settings: list(launch_slots(iter(settings))),
         "127.0.0.1",
         [0],

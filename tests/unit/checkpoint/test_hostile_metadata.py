@@ -38,6 +38,7 @@ from tidemark.state.descriptors import StateKind
 from tidemark.state.serializers import DataOutputView, dump_serializer_snapshot, serializer_for
 from tidemark.state.serializers.naming import stored_serializer_name
 from tidemark.state.snapshot import NativeCut, OperatorStatePart, Redistribution, StateMeta
+from tidemark.state_processor.open_snapshot import OpenSnapshot
 from tidemark.types.typeinfo import Types
 
 EVIL = [

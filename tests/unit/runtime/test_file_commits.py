@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -384,3 +385,72 @@ def test_only_the_owner_withdraws(tmp_path: Path) -> None:
     with pytest.raises(FencedError):
         frozen.withdraw(prepared)
     assert visible(tmp_path) == ["a"]
+
+
+def test_output_is_not_taken_for_published_when_the_staging_area_is_gone(tmp_path: Path) -> None:
+    """Somebody deleted it; the claim still stands, so nothing says that the files are visible."""
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    sink.take([], staged(sink, tmp_path, "a"), 0)
+    sink.prepare(1)
+    shutil.rmtree(str(sink.staging))
+
+    with pytest.raises(StorageError, match="cannot be published"):
+        sink.commit(1)
+
+
+def test_the_end_of_a_job_publishes_nothing_for_a_driver_that_lost_its_claim(tmp_path: Path) -> None:
+    frozen = new_sink(tmp_path)
+    frozen.take([], staged(frozen, tmp_path, "a"), 0)
+    new_sink(tmp_path, "second", snapshot("first", 1))
+
+    with pytest.raises(FencedError):
+        frozen.finish()
+
+    assert visible(tmp_path) == []
+
+
+def test_a_job_that_goes_back_to_its_own_checkpoint_notes_how_far_it_has_published(tmp_path: Path) -> None:
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    for number in (1, 2):
+        sink.take([], staged(sink, tmp_path, str(number)), 0)
+        prepared = sink.prepare(number)
+        sink.commit(number)
+
+    sink.claim("first", snapshot("first", 2))
+    sink.restore(2, prepared)
+
+    with pytest.raises(FencedError, match="published up to checkpoint 2 of job first"):
+        new_sink(tmp_path, "third", snapshot("first", 1))
+
+
+def test_going_back_in_one_driver_commits_what_the_checkpoint_covers_though_it_lists_nothing(
+    tmp_path: Path,
+) -> None:
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    sink.take([], staged(sink, tmp_path, "a"), 0)
+    sink.prepare(1)
+
+    sink.claim("first", snapshot("first", 1))
+    sink.restore(1, b"")
+
+    assert visible(tmp_path) == ["a"]
+
+
+def test_accepted_duplicates_are_said_in_the_log_and_the_driver_goes_on(tmp_path: Path, caplog) -> None:
+    alive = new_sink(tmp_path)
+    alive.restore(None, b"")
+    alive.take([], staged(alive, tmp_path, "1"), 0)
+    alive.prepare(1)
+    alive.commit(1)
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    sink = FilesSink(vertex, str(tmp_path), "second")
+
+    sink.claim("first", None, repeat=True)
+
+    assert "writes records again" in caplog.text
+    sink.verify_claim()
+    with pytest.raises(FencedError):
+        alive.verify_claim()
