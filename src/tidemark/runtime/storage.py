@@ -11,16 +11,15 @@ from tidemark.api.checkpoint_storage import (
     JobManagerCheckpointStorage,
 )
 from tidemark.api.executor import JobSettings
-from tidemark.api.state_backends import EmbeddedRocksDBStateBackend
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.config import Configuration, Options
 from tidemark.errors import ConfigError
-from tidemark.protocol.deployment import BackendChoice, StorageChoice
+from tidemark.protocol.deployment import StorageChoice
 
-__all__ = ["StoragePlan", "backend_choice", "storage_plan", "umask_of"]
+__all__ = ["StoragePlan", "storage_plan", "umask_of"]
 
 _MEMORY_ROOT = "/memory"
 _UMASK = re.compile("0?0[0-7]{2}")
@@ -93,20 +92,3 @@ def umask_of(configuration: Configuration) -> int:
             key=Options.FS_UMASK.key,
         )
     return int(text, 8)
-
-
-def backend_choice(settings: JobSettings) -> BackendChoice:
-    """The keyed backend slots create."""
-    backend = settings.state_backend
-    asynchronous = backend.is_using_asynchronous_snapshots()
-    if backend.store == "custom":
-        return BackendChoice("custom", asynchronous, custom=backend, options=backend.store_options())
-    if isinstance(backend, EmbeddedRocksDBStateBackend):
-        return BackendChoice(
-            "rocksdb",
-            True,
-            backend.is_incremental_checkpoints_enabled(),
-            backend.store_options(),
-            directories=tuple(backend.get_db_storage_paths() or ()),
-        )
-    return BackendChoice("heap", asynchronous, options=backend.store_options())
