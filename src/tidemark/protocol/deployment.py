@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tidemark.checkpoint.snapshot_writer import WriterOptions
+
 if TYPE_CHECKING:
     from tidemark.api.state_backends import StateBackend
     from tidemark.checkpoint.rescale import SubtaskRestore
@@ -46,11 +48,7 @@ class BackendChoice:
 class StorageChoice:
     """How the asynchronous part of a snapshot is written."""
 
-    inline_threshold: int | None = 1024
-    """None: everything travels to the driver inside the acknowledgement (memory backend)."""
-    compression: bool = False
-    max_state_size: int | None = None
-    frame_size: int | None = None
+    options: WriterOptions = field(default_factory=WriterOptions)
     umask: int = 0o077
     """Permissions that new files and directories on local disks do not have."""
     local_recovery: bool = False

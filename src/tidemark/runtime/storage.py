@@ -11,6 +11,7 @@ from tidemark.api.checkpoint_storage import (
     JobManagerCheckpointStorage,
 )
 from tidemark.api.executor import JobSettings
+from tidemark.checkpoint.snapshot_writer import WriterOptions
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.checkpoint.storage.mapping import MappedStorage
@@ -53,25 +54,19 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
     compression = settings.snapshot_compression
     if isinstance(storage, FileSystemCheckpointStorage):
         choice = StorageChoice(
-            inline_threshold=storage.get_min_file_size_threshold(),
-            compression=compression,
-            umask=umask,
+            WriterOptions(storage.get_min_file_size_threshold(), compression),
+            umask,
             local_recovery=bool(configuration.get(Options.LOCAL_RECOVERY)),
             local_directory=configuration.get(Options.LOCAL_RECOVERY_DIRS),
         )
         return StoragePlan(files, files, storage.get_checkpoint_path() or "", choice, queryable)
     if isinstance(storage, CustomCheckpointStorage):
         custom = MappedStorage(storage.storage)
-        choice = StorageChoice(inline_threshold=None, compression=compression, umask=umask)
+        choice = StorageChoice(WriterOptions(None, compression), umask)
         return StoragePlan(custom, custom, storage.get_checkpoint_path() or "", choice, queryable)
     memory = storage if isinstance(storage, JobManagerCheckpointStorage) else JobManagerCheckpointStorage()
-    choice = StorageChoice(
-        inline_threshold=None,
-        compression=compression,
-        umask=umask,
-        max_state_size=memory.get_max_state_size(),
-        frame_size=int(configuration.get(Options.AKKA_FRAMESIZE)),
-    )
+    frame_size = int(configuration.get(Options.AKKA_FRAMESIZE))
+    choice = StorageChoice(WriterOptions(None, compression, memory.get_max_state_size(), frame_size), umask)
     path = memory.get_checkpoint_path()
     if path is not None:
         return StoragePlan(files, files, path, choice, queryable)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemark.api.graph import NodeKind
+from tidemark.api.state_backends import CustomStateBackend
 from tidemark.backends.heap.backend import HeapKeyedStateBackend
 from tidemark.backends.registration import resolve_restored, spec_of
 from tidemark.checkpoint.metadata.model import OperatorState
@@ -23,7 +25,7 @@ from tidemark.operators.base import RestoredState
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.plan.vertex import Vertex, dump_functions, load_functions
 from tidemark.protocol.deployment import BackendChoice
-from tidemark.state.backend import BackendParameters, KeyedStateBackend
+from tidemark.state.backend import BackendParameters
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.primitives import State
@@ -48,6 +50,10 @@ class Verdict(Enum):
     DROPPED = "dropped"
     NEW = "new"
     INCOMPATIBLE = "incompatible"
+
+
+_Registration = tuple[str, str, Verdict, str]
+"""Name and kind of a state that was registered, and what becomes of it, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,26 +128,26 @@ class _OperatorCheck:
         code = dump_functions([self._vertex])
         while True:
             (vertex,) = load_functions(code)
-            recorder = _Recorder()
+            seen: list[_Registration] = []
             subtask = Subtask(
                 operator_of(vertex),
                 vertex.subtask(0),
                 clock=SystemClock(),
                 metrics=MetricRegistry(),
-                backend=BackendChoice(custom=recorder),
+                backend=BackendChoice.of(CustomStateBackend(partial(_RecordingBackend, seen=seen))),
             )
             try:
                 subtask.setup()
                 subtask.restore(self._restored())
                 if vertex.kind is NodeKind.OPERATOR:
                     subtask.open()
-                return self._verdicts(recorder, subtask)
+                return self._verdicts(seen, subtask)
             except StateMigrationException as exc:
                 if exc.state_name is None or exc.state_name in self._failed:
-                    return [*self._verdicts(recorder), self._failure(exc)]
+                    return [*self._verdicts(seen), self._failure(exc)]
                 self._leave_out(exc)
             except Exception as exc:
-                return [*self._verdicts(recorder), self._failure(exc)]
+                return [*self._verdicts(seen), self._failure(exc)]
             finally:
                 _close(subtask)
 
@@ -159,10 +165,10 @@ class _OperatorCheck:
         kind = part.mode.value if part is not None else next(iter(kinds), "state")
         self._failed[name] = self._verdict(name, kind, Verdict.INCOMPATIBLE, str(exc))
 
-    def _verdicts(self, recorder: _Recorder, opened: Subtask | None = None) -> list[StateVerdict]:
+    def _verdicts(self, seen: list[_Registration], opened: Subtask | None = None) -> list[StateVerdict]:
         # Keyed and operator states have names of their own; one of each may share a name.
         found = {(name in self._parts, name): failed for name, failed in self._failed.items()}
-        for name, kind, verdict, reason in recorder.seen:
+        for name, kind, verdict, reason in seen:
             found.setdefault((False, name), self._verdict(name, kind, verdict, reason))
         if opened is not None and isinstance(opened.operator, FunctionOperator):
             for state in self._operator_states(opened.operator):
@@ -199,21 +205,10 @@ class _OperatorCheck:
         return self._verdict("-", "operator", Verdict.INCOMPATIBLE, reason)
 
 
-class _Recorder:
-    """Gives the subtask a backend that records."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str, Verdict, str]] = []
-
-    def create_keyed_state_backend(self, parameters: BackendParameters) -> KeyedStateBackend:
-        """The backend of the subtask."""
-        return _RecordingBackend(parameters, self.seen)
-
-
 class _RecordingBackend(HeapKeyedStateBackend):
     """Judges every registration by what the snapshot says of the state; holds no rows."""
 
-    def __init__(self, parameters: BackendParameters, seen: list[tuple[str, str, Verdict, str]]) -> None:
+    def __init__(self, parameters: BackendParameters, seen: list[_Registration]) -> None:
         super().__init__(parameters)
         self._stored: dict[str, StateMeta] = {}
         self._judged: set[str] = set()

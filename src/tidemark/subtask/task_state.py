@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tidemark.checkpoint.local_copies import LocalCopies
-from tidemark.checkpoint.snapshot_writer import SnapshotWriter, WriterOptions
+from tidemark.checkpoint.snapshot_writer import SnapshotWriter
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.errors import ConfigError
@@ -48,13 +48,7 @@ class TaskStateManager:
         self._chosen: ScratchDirectory | None = None
         """Below the directory the user chose for files of backends, once it is needed."""
         self.local = _local_copies(deployment)
-        self.writer = SnapshotWriter(
-            storage,
-            WriterOptions(
-                choice.inline_threshold, choice.compression, choice.max_state_size, choice.frame_size
-            ),
-            self.local,
-        )
+        self.writer = SnapshotWriter(storage, choice.options, self.local)
 
     def directory(self, vertex: Vertex) -> Path:
         """Where the backend of a vertex keeps its files."""
