@@ -5,7 +5,6 @@
     <state.checkpoints.dir>/<job id>/chk-<n>/_metadata      written last: without it there is no checkpoint
                                     /chk-<n>/<operator>/<state>/part-<subtask>.parquet
                                     /shared/                files of incremental checkpoints
-                                    /taskowned/
     <target>/savepoint-<first 6 of job id>-<12 hex>/_metadata, and the same below
 """
 
@@ -77,11 +76,6 @@ class JobLayout:
     def shared(self) -> str:
         """Files referred to by several checkpoints."""
         return join(self.directory, "shared")
-
-    @property
-    def task_owned(self) -> str:
-        """Files tasks keep for themselves; no checkpoint refers to them."""
-        return join(self.directory, "taskowned")
 
     def checkpoint(self, checkpoint_id: int) -> SnapshotLocation:
         """Where checkpoint `checkpoint_id` is."""

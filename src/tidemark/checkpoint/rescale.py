@@ -1,7 +1,8 @@
 """Who gets which state when a job starts from a snapshot: pure arithmetic over metadata.
 
 Operators are matched by uid. Keyed state and timers move by key group; a subtask gets every handle that may
-hold rows of its groups and filters while reading. Operator state is redistributed by its mode (spec 10.3).
+hold rows of its groups and filters while reading. Operator state is redistributed by its mode: split,
+union or broadcast.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidemark.protocol.batch import SMALL_BATCH, Batch
+from tidemark.state.descriptors import StateKind
 from tidemark.state.snapshot import OperatorCut, OperatorStatePart, StateMeta
 
 if TYPE_CHECKING:
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
     from tidemark.clock import Clock
     from tidemark.metrics.registry import MetricGroup
+    from tidemark.plan.vertex import SubtaskInfo
     from tidemark.state.backend import KeyedStateBackend
     from tidemark.state.descriptors import StateDescriptor
     from tidemark.state.serializers.base import TypeSerializer
+    from tidemark.state.timers import InternalTimers
 
 __all__ = [
     "NativeRestore",
@@ -34,7 +37,6 @@ __all__ = [
     "OperatorEnvironment",
     "Output",
     "RestoredState",
-    "SubtaskInfo",
 ]
 
 
@@ -60,14 +62,6 @@ class Output:
         if self.timestamps is not None:
             self.timestamps.append(timestamp)
 
-    def emit_all(self, values: list[Any], timestamp: int | None) -> None:
-        """Add records that share a timestamp."""
-        if timestamp is not None and self.timestamps is None:
-            self.timestamps = [None] * len(self.values)
-        self.values += values
-        if self.timestamps is not None:
-            self.timestamps += [timestamp] * len(values)
-
     def emit_side(self, tag_id: str, value: Any, timestamp: int | None) -> None:
         """Add one record to a side output."""
         side = self.side.get(tag_id)
@@ -86,19 +80,6 @@ class Output:
         return bool(self.values) or bool(self.side)
 
 
-@dataclass(frozen=True, slots=True)
-class SubtaskInfo:
-    """Which subtask of which operator this is."""
-
-    name: str
-    uid: str
-    index: int = 0
-    parallelism: int = 1
-    max_parallelism: int = 128
-    attempt: int = 0
-    job_parameters: dict[str, str] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class OperatorEnvironment:
     """What the host (slot, local executor, harness) gives an operator."""
@@ -111,7 +92,7 @@ class OperatorEnvironment:
     publish: Callable[[StateDescriptor, KeyedStateBackend], None] | None = None
     """Called for every state that is registered with a queryable name; None: queryable state is off."""
     batch_mode: bool = False
-    """RuntimeExecutionMode.BATCH semantics (spec 21)."""
+    """Everything of a key at once, in the order of time, when the bounded input has ended."""
 
 
 @dataclass(slots=True)
@@ -135,6 +116,16 @@ class RestoredState:
     native: list[NativeRestore] = field(default_factory=list)
     operator: list[OperatorStatePart] = field(default_factory=list)
 
+    def fill(self, backend: KeyedStateBackend, timers: InternalTimers | None = None) -> None:
+        """Hand keyed state to a fresh backend, native snapshots first, and timers to whoever keeps them."""
+        for native in self.native:
+            backend.restore_native(native.kind, native.files, native.extra, native.metas)
+        for meta, batches in self.tables:
+            if meta.kind is not StateKind.TIMER:
+                backend.restore_table(meta, batches)
+            elif timers is not None:
+                timers.restore_table(meta, batches)
+
 
 class Operator(ABC):
     """One parallel instance of an operator."""
@@ -153,7 +144,7 @@ class Operator(ABC):
 
     @abstractmethod
     def initialize(self, restored: RestoredState | None) -> None:
-        """Load state (None: a fresh start) and call `initialize_state` / `restore_state` (spec 5.1)."""
+        """Load state (None: a fresh start) and call `initialize_state`, or `restore_state` on a restore."""
 
     @abstractmethod
     def open(self) -> None:

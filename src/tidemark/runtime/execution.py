@@ -42,11 +42,11 @@ from tidemark.protocol.deployment import BackendChoice, Deployment
 from tidemark.protocol.events import SlotLost
 from tidemark.protocol.failure import first_failure
 from tidemark.protocol.reports import EpochDirective
+from tidemark.runtime.deployments import deployments, open_savepoint
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
 from tidemark.runtime.progress import Progress, add_numbers
-from tidemark.runtime.recovery import restore_newest
-from tidemark.runtime.restoration import deployments, open_savepoint
 from tidemark.runtime.sinks.driver import DriverSink
+from tidemark.runtime.snapshot_choice import restore_newest
 from tidemark.runtime.snapshots import JobSnapshots
 from tidemark.runtime.sources.driver import Source
 from tidemark.runtime.storage import StoragePlan

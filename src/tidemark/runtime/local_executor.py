@@ -12,6 +12,7 @@ from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
+from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
@@ -21,7 +22,7 @@ from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.runner import JobHandle, JobRunner
 from tidemark.runtime.sinks.factory import make_driver_sink, wants_frame
 from tidemark.runtime.sources.factory import make_source
-from tidemark.runtime.storage import backend_choice, storage_plan
+from tidemark.runtime.storage import storage_plan
 from tidemark.scratch import sweep_scratch
 
 __all__ = ["LocalExecutor", "local_parts"]
@@ -50,7 +51,7 @@ class LocalExecutor:
             local_parts,
             self._clock,
             storage,
-            backend_choice(settings),
+            BackendChoice.of(settings.state_backend),
         )
         token = secrets.token_bytes(32)
         queries = LocalQueryServers(engine, token, ports_of(settings, Options.QUERYABLE_SERVER_PORTS))

@@ -22,13 +22,13 @@ from tidemark.config import Configuration, Options
 from tidemark.ids import new_job_id
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MIN_WATERMARK
-from tidemark.protocol.deployment import StorageChoice
+from tidemark.protocol.deployment import BackendChoice, StorageChoice
 from tidemark.runtime.execution import CRASH_POINTS, JobExecution, JobParts
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_executor import local_parts
 from tidemark.runtime.sources.driver import CollectionSource, SourcePoll
 from tidemark.runtime.sources.splits import IndexSplit
-from tidemark.runtime.storage import StoragePlan, backend_choice
+from tidemark.runtime.storage import StoragePlan
 
 __all__ = [
     "ADVANCE",
@@ -249,7 +249,14 @@ class _Script:
         engine = LocalEngine(self._clock, self._storage, self._pool)
         plan = StoragePlan(self._storage, self._storage, "/script", StorageChoice())
         return JobExecution(
-            graph, settings, self._job_id, engine, self._parts, self._clock, plan, backend_choice(settings)
+            graph,
+            settings,
+            self._job_id,
+            engine,
+            self._parts,
+            self._clock,
+            plan,
+            BackendChoice.of(settings.state_backend),
         )
 
     def _parts(self, execution: JobExecution) -> JobParts:

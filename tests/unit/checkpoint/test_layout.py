@@ -63,7 +63,6 @@ def test_a_job_has_its_directories() -> None:
     assert layout.checkpoint(7).directory == f"s3://bucket/ck/{JOB}/chk-7"
     assert layout.checkpoint(7).metadata_path == f"s3://bucket/ck/{JOB}/chk-7/_metadata"
     assert layout.checkpoint(7).shared == layout.shared == f"s3://bucket/ck/{JOB}/shared"
-    assert layout.task_owned == f"s3://bucket/ck/{JOB}/taskowned"
     assert savepoint_location(layout.checkpoint(7).directory) == layout.checkpoint(7)
 
 
