@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemark.api.cache import CachedDataStream
+    from tidemark.api.checkpoint_config import CheckpointConfig
     from tidemark.api.checkpoint_storage import (
         CheckpointStorage,
         CustomCheckpointStorage,
@@ -182,7 +183,6 @@ if TYPE_CHECKING:
     )
     from tidemark.clock import ManualClock
     from tidemark.config import (
-        CheckpointConfig,
         CheckpointingMode,
         ConfigOption,
         ConfigOptions,
@@ -468,6 +468,9 @@ _NAMES_BY_MODULE = {
     "tidemark.api.cache": """
         CachedDataStream
     """,
+    "tidemark.api.checkpoint_config": """
+        CheckpointConfig
+    """,
     "tidemark.api.checkpoint_storage": """
         CheckpointStorage
         CustomCheckpointStorage
@@ -659,7 +662,6 @@ _NAMES_BY_MODULE = {
         ManualClock
     """,
     "tidemark.config": """
-        CheckpointConfig
         CheckpointingMode
         ConfigOption
         ConfigOptions

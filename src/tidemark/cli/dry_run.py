@@ -41,7 +41,11 @@ class CheckReport:
 
 
 def check_program(
-    program: str, arguments: Sequence[str], settings: ProgramSettings, path: str, allow_non_restored: bool
+    program: str,
+    arguments: Sequence[str],
+    settings: ProgramSettings,
+    path: str,
+    allow_non_restored_state: bool,
 ) -> CheckReport:
     """Run a program up to each `execute` and compare its states with the snapshot at `path`.
 
@@ -54,7 +58,7 @@ def check_program(
     """
     storage = FileSystemStorage()
     directory = resolve_snapshot_path(storage, path)
-    executor = DryRunExecutor(read_metadata(storage, directory), allow_non_restored)
+    executor = DryRunExecutor(read_metadata(storage, directory), allow_non_restored_state)
     try:
         with settings.applied(), executing_with(executor), execute_program(program, arguments):
             pass
@@ -69,10 +73,10 @@ def check_program(
 class DryRunExecutor:
     """Takes jobs, runs nothing, and collects verdicts over all of them."""
 
-    def __init__(self, metadata: CheckpointMetadata, allow_non_restored: bool = False) -> None:
+    def __init__(self, metadata: CheckpointMetadata, allow_non_restored_state: bool = False) -> None:
         """Check against a snapshot."""
         self._metadata = metadata
-        self._allow_non_restored = allow_non_restored
+        self._allow_non_restored_state = allow_non_restored_state
         self._states: list[StateVerdict] = []
         self._uids: set[str] = set()
         self.submitted = 0
@@ -97,7 +101,7 @@ class DryRunExecutor:
 
     def _unmapped(self) -> Iterable[StateVerdict]:
         verdict, reason = Verdict.INCOMPATIBLE, "no operator of the program has this uid; -n drops the state"
-        if self._allow_non_restored:
+        if self._allow_non_restored_state:
             verdict, reason = Verdict.DROPPED, "no operator of the program has this uid"
         for operator in self._metadata.operators:
             if operator.uid not in self._uids and operator.has_state:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemark.config.checkpointing import CheckpointConfig, retained_checkpoints
+from tidemark.config.checkpointing import CheckpointSettings, retained_checkpoints
 from tidemark.config.configuration import Configuration
 from tidemark.config.execution import ExecutionConfig
 from tidemark.config.loader import effective_configuration
@@ -22,7 +22,7 @@ from tidemark.config.restart import (
 from tidemark.config.units import MemorySize
 
 __all__ = [
-    "CheckpointConfig",
+    "CheckpointSettings",
     "CheckpointingMode",
     "ConfigOption",
     "ConfigOptions",

@@ -76,7 +76,8 @@ class JobRunner:
         self._end_by: float | None = None
         """Until when (monotonic) the end of a job that was given up waits for user code in sinks."""
         self._on_end = on_end
-        self._started_at = time.time()
+        self.started_at = time.time()
+        """Seconds since 1970."""
         self._thread = threading.Thread(target=self._run, name=f"job-{execution.job_id[:8]}", daemon=True)
 
     def start(self) -> None:
@@ -87,11 +88,6 @@ class JobRunner:
     def join(self, timeout: float | None = None) -> None:
         """Wait until the job has released everything."""
         self._ended.wait(timeout)
-
-    @property
-    def started_at(self) -> float:
-        """Seconds since the epoch."""
-        return self._started_at
 
     # Requests, from any thread
 
@@ -107,7 +103,7 @@ class JobRunner:
     def savepoint(self, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint."""
         self._refuse_in_batch_mode()
-        return self._ask(lambda: self.execution.request_savepoint(target))
+        return self._ask(lambda: self.execution.snapshots.request_savepoint(target))
 
     def stop(self, drain: bool, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint and the end of the job."""
@@ -116,11 +112,11 @@ class JobRunner:
         def begin() -> CompletableFuture[str]:
             if self._stop_future is not None:
                 raise IllegalStateError("The job is being stopped already.")
-            future = self.execution.request_savepoint(target)
+            future = self.execution.snapshots.request_savepoint(target)
             # From now on nothing new is read. With drain, the end of time reaches the last operator first.
             self.execution.paused = True
             if drain:
-                self.execution.drain()
+                self.execution.watermarks.end_all()
             self._stop_future, self._draining = future, drain
             return future
 
@@ -265,9 +261,10 @@ class JobRunner:
                     self._stop()
                 continue
             execution.barrier()
-            self._wait_if_synchronous()
+            if not execution.backend.asynchronous:
+                self._until_none_pending()
             if work is None:
-                if execution.finished:
+                if execution.watermarks.finished():
                     self._final_checkpoint()
                     return
                 self.wake.wait(self._idle_time())
@@ -322,26 +319,24 @@ class JobRunner:
             raise _Cancelled
         self.execution.observe()
 
-    def _wait_if_synchronous(self) -> None:
-        if self.execution.asynchronous:
-            return
-        self._until(lambda: not self.execution.coordinator.pending())
-
     def _final_checkpoint(self) -> None:
         """Cover everything the job produced, so that the last commits survive a crash amid them."""
         if not self.execution.settings.checkpointing.enabled:
             return
-        execution = self.execution
-        self._until(lambda: not execution.coordinator.pending())
+        execution, coordinator = self.execution, self.execution.coordinator
+        self._until_none_pending()
         for _try in range(_FINAL_TRIES):
-            wanted = execution.coordinator.next_checkpoint_id
-            execution.request_checkpoint()
+            wanted = coordinator.next_checkpoint_id
+            coordinator.request_checkpoint(execution.clock.now())
             execution.barrier()
-            self._until(lambda: not execution.coordinator.pending())
-            newest = execution.coordinator.completed.latest_checkpoint()
+            self._until_none_pending()
+            newest = coordinator.completed.latest_checkpoint()
             if newest is not None and newest.checkpoint_id >= wanted:
                 return
         _log.warning("The final checkpoint failed; a crash during the last commits would repeat records.")
+
+    def _until_none_pending(self) -> None:
+        self._until(lambda: not self.execution.coordinator.pending())
 
     def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -370,7 +365,7 @@ class JobRunner:
         job_id = JobID(self.execution.job_id)
         if end is JobEnd.FINISHED:
             self.status = JobStatus.FINISHED
-            runtime = round((time.time() - self._started_at) * 1000)
+            runtime = round((time.time() - self.started_at) * 1000)
             self.result.set_result(JobExecutionResult(job_id, runtime, self.execution.accumulators()))
         elif end is JobEnd.CANCELED:
             self.status = JobStatus.CANCELED
