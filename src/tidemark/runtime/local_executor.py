@@ -16,9 +16,10 @@ from tidemark.rpc import socket_directory
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution
+from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_queries import LocalQueryServers
-from tidemark.runtime.runner import JobHandle, JobRunner
+from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.storage import backend_choice, storage_plan

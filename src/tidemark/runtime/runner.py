@@ -15,16 +15,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tidemark.api.job import JobClient, JobExecutionResult, JobStatus
+from tidemark.api.job import JobExecutionResult, JobStatus
 from tidemark.checkpoint.messages import JobEnd
 from tidemark.checkpoint.restart import GiveUp, decide, is_curable
 from tidemark.errors import ExecutionError, IllegalStateError, UnsupportedOperationException
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID
 from tidemark.runtime.cancellation import Cancellation
-from tidemark.runtime.execution import STATISTICS_S, JobExecution
+from tidemark.runtime.execution import JobExecution
 
-__all__ = ["JobHandle", "JobRunner"]
+__all__ = ["JobRunner"]
 
 _log = logging.getLogger(__name__)
 
@@ -384,70 +384,3 @@ def _copy(done: Any, outcome: CompletableFuture[str]) -> None:
         outcome.set_exception(error)
     else:
         outcome.set_result(done.result())
-
-
-class JobHandle(JobClient):
-    """The client of a job that runs in this process."""
-
-    def __init__(self, runner: JobRunner) -> None:
-        self.runner = runner
-
-    def get_job_id(self) -> JobID:
-        """Id of the job."""
-        return JobID(self.runner.execution.job_id)
-
-    def get_job_status(self) -> CompletableFuture[JobStatus]:
-        """Status now."""
-        return CompletableFuture.completed(self.runner.status)
-
-    def cancel(self) -> CompletableFuture[None]:
-        """End the job; completes when every slot is gone."""
-        self.runner.cancel()
-        outcome: CompletableFuture[None] = CompletableFuture()
-        self.runner.result.add_done_callback(lambda _done: outcome.set_result(None))
-        return outcome
-
-    def stop_with_savepoint(
-        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
-    ) -> CompletableFuture[str]:
-        """Take a savepoint and finish."""
-        return self.runner.stop(advance_to_end_of_event_time, savepoint_directory)
-
-    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
-        """Take a savepoint and go on."""
-        return self.runner.savepoint(savepoint_directory)
-
-    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
-        """Counters of the user's functions now."""
-        if self.runner.status is JobStatus.RUNNING:
-            self.runner.execution.refresh_statistics()
-        return CompletableFuture.completed(self.runner.execution.accumulators())
-
-    def get_progress(self) -> dict[str, Any]:
-        """How the job stands, as plain data: status, attempt, epoch, records, checkpoints, state, slots."""
-        runner = self.runner
-        execution = runner.execution
-        progress = execution.progress
-        completed = execution.coordinator.completed.latest_checkpoint()
-        done = [record for record in execution.coordinator.statistics.records() if record.is_completed]
-        slots = execution.engine.stats(STATISTICS_S) if runner.status is JobStatus.RUNNING else []
-        return {
-            "status": runner.status.name,
-            "attempt": progress.attempt,
-            "epoch": progress.epoch,
-            "records": progress.records,
-            "watermark": progress.watermark,
-            "last_epoch_ms": progress.last_epoch_ms,
-            "restored_from": progress.restored_from,
-            "last_checkpoint": None if completed is None else completed.checkpoint_id,
-            "checkpoints": len(done),
-            "checkpoints_of_attempt": sum(r.checkpoint_id >= progress.first_checkpoint for r in done),
-            "state_entries": sum(slot["entries"] for slot in slots),
-            "state_age_ms": max((slot["age_ms"] for slot in slots), default=0),
-            "slot_pids": execution.engine.slot_pids(),
-            "failure": None if runner.failure is None else str(runner.failure),
-        }
-
-    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
-        """Completes when the job has finished; fails when it failed or was cancelled."""
-        return self.runner.result

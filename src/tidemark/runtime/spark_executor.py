@@ -17,8 +17,9 @@ from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution
+from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
-from tidemark.runtime.runner import JobHandle, JobRunner
+from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.session import find_or_create_session
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
