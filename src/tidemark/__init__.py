@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         TimerService,
     )
     from tidemark.api.environment import StreamExecutionEnvironment
+    from tidemark.api.execution_config import ExecutionConfig
     from tidemark.api.field_key import (
         FieldKey,
         field,
@@ -187,7 +188,6 @@ if TYPE_CHECKING:
         ConfigOption,
         ConfigOptions,
         Configuration,
-        ExecutionConfig,
         ExternalizedCheckpointCleanup,
         ExternalizedCheckpointRetention,
         MemorySize,
@@ -505,6 +505,9 @@ _NAMES_BY_MODULE = {
         SerializationSchema
         SimpleStringSchema
     """,
+    "tidemark.api.execution_config": """
+        ExecutionConfig
+    """,
     "tidemark.api.field_key": """
         FieldKey
         field
@@ -664,7 +667,6 @@ _NAMES_BY_MODULE = {
         ConfigOption
         ConfigOptions
         Configuration
-        ExecutionConfig
         ExternalizedCheckpointCleanup
         ExternalizedCheckpointRetention
         MemorySize

@@ -12,6 +12,7 @@ from tidemark.api.cache import CacheRun, StreamCache
 from tidemark.api.checkpoint_storage import FileSystemCheckpointStorage, resolve_checkpoint_storage
 from tidemark.api.connectors.base import Source
 from tidemark.api.environment_options import EnvironmentOptions
+from tidemark.api.execution_config import ExecutionConfig
 from tidemark.api.execution_plan import execution_plan
 from tidemark.api.executor import (
     CheckpointSettings,
@@ -40,7 +41,6 @@ from tidemark.config import (
     CheckpointConfig,
     CheckpointingMode,
     Configuration,
-    ExecutionConfig,
     Options,
     RestartStrategies,
     RestartStrategyConfiguration,

@@ -48,7 +48,7 @@ from tidemark.runtime.recovery import restore_newest
 from tidemark.runtime.restoration import deployments, open_savepoint
 from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.snapshots import JobSnapshots
-from tidemark.runtime.sources.driver import Source
+from tidemark.runtime.sources.driver import DriverSource
 from tidemark.runtime.storage import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
 
@@ -78,7 +78,7 @@ STATISTICS_S = 0.5
 class JobParts:
     """What makes a job concrete: how sources and sinks of its kind are built."""
 
-    make_source: Callable[[Any], Source]
+    make_source: Callable[[Any], DriverSource]
     make_sink: Callable[[Any], DriverSink]
 
 

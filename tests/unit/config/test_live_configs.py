@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tidemark.api.execution_config import ExecutionConfig
 from tidemark.config import (
     CheckpointConfig,
     CheckpointingMode,
     Configuration,
-    ExecutionConfig,
     ExternalizedCheckpointCleanup,
     ExternalizedCheckpointRetention,
     RestartStrategies,

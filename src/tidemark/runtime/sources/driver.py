@@ -1,6 +1,6 @@
 """Driver side of sources: what the next epoch reads, where that leaves us, and how to go back there.
 
-`Source` is the protocol of the epoch loop. A position is plain data that goes into the checkpoint; after
+`DriverSource` is the protocol of the epoch loop. A position is plain data that goes into the checkpoint; after
 `start(position)` the source continues exactly behind it.
 """
 
@@ -19,7 +19,14 @@ from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.runtime.sources.splits import FileSplit, IndexSplit, RangeSplit, SlotSplit
 
-__all__ = ["CollectionSource", "FileSource", "FunctionSource", "SequenceSource", "Source", "SourcePoll"]
+__all__ = [
+    "CollectionSource",
+    "DriverSource",
+    "FunctionSource",
+    "SequenceSource",
+    "SourcePoll",
+    "TextFileSource",
+]
 
 _ELEMENTS_PER_EPOCH = 200_000
 _NUMBERS_PER_EPOCH = 500_000
@@ -41,7 +48,7 @@ class SourcePoll:
             yield split.slot if isinstance(split, SlotSplit) else at, split
 
 
-class Source(Protocol):
+class DriverSource(Protocol):
     """A source as the epoch loop sees it."""
 
     vertex: Vertex
@@ -185,7 +192,7 @@ def _resplit(ranges: list[tuple[int, int]], parts: int) -> list[tuple[int, int]]
     return pieces
 
 
-class FileSource(_SplitSource):
+class TextFileSource(_SplitSource):
     """Text files, bounded or monitored; the position is the byte offset reached in every file."""
 
     def __init__(self, vertex: Vertex, clock: Clock) -> None:

@@ -15,10 +15,10 @@ from tidemark.api.specs import (
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import (
     CollectionSource,
-    FileSource,
+    DriverSource,
     FunctionSource,
     SequenceSource,
-    Source,
+    TextFileSource,
 )
 from tidemark.runtime.sources.spark_stream import SparkBatchSource, SparkStreamSource
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["make_source"]
 
 
-def make_source(vertex: Vertex, execution: JobExecution, session: SparkSession | None = None) -> Source:
+def make_source(vertex: Vertex, execution: JobExecution, session: SparkSession | None = None) -> DriverSource:
     """Driver side of a source; `session` is there on Spark only."""
     match vertex.spec:
         case CollectionSourceSpec():
@@ -38,7 +38,7 @@ def make_source(vertex: Vertex, execution: JobExecution, session: SparkSession |
         case SequenceSourceSpec():
             return SequenceSource(vertex)
         case FileSourceSpec():
-            return FileSource(vertex, execution.clock)
+            return TextFileSource(vertex, execution.clock)
         case FunctionSourceSpec():
 
             def statuses() -> dict[int, dict[str, Any]]:
