@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from tidemark.checkpoint.metadata.model import METADATA_FILE, CheckpointMetadata
 from tidemark.checkpoint.metadata.registry import read_metadata
-from tidemark.checkpoint.storage.base import Storage, absolute, join, name_of, parent
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import ConfigError, MetadataError, SavepointNotFoundError, StorageError
 from tidemark.ids import is_job_id
+from tidemark.paths import absolute, join, name_of, parent
 from tidemark.state.descriptors import StateKind
 from tidemark.state.snapshot import StateMeta
 
