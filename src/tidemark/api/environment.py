@@ -391,7 +391,6 @@ class StreamExecutionEnvironment(EnvironmentOptions):
             savepoint_directory=programmed_directory
             or backend.get_savepoint_path()
             or configuration.get(Options.SAVEPOINTS_DIR),
-            auto_watermark_interval=self._config.get_auto_watermark_interval(),
             job_parameters=self._config.get_global_job_parameters(),
             snapshot_compression=self._config.is_use_snapshot_compression(),
             artifacts=self._artifacts(),

@@ -66,7 +66,6 @@ class PythonArtifacts:
     archives: tuple[tuple[str, str | None], ...] = ()
     """(path, target directory) pairs."""
     requirements: str | None = None
-    requirements_cache: str | None = None
     executable: str | None = None
     cached_files: tuple[CachedFile, ...] = ()
 
@@ -129,7 +128,6 @@ class JobSettings:
     allow_non_restored_state: bool = False
     savepoint_directory: str | None = None
     """Target of savepoints that are triggered without one."""
-    auto_watermark_interval: int = 200
     job_parameters: dict[str, str] = field(default_factory=dict)
     snapshot_compression: bool = False
     artifacts: PythonArtifacts = field(default_factory=PythonArtifacts)

@@ -60,14 +60,6 @@ class Output:
         if self.timestamps is not None:
             self.timestamps.append(timestamp)
 
-    def emit_all(self, values: list[Any], timestamp: int | None) -> None:
-        """Add records that share a timestamp."""
-        if timestamp is not None and self.timestamps is None:
-            self.timestamps = [None] * len(self.values)
-        self.values += values
-        if self.timestamps is not None:
-            self.timestamps += [timestamp] * len(values)
-
     def emit_side(self, tag_id: str, value: Any, timestamp: int | None) -> None:
         """Add one record to a side output."""
         side = self.side.get(tag_id)

@@ -84,7 +84,6 @@ class UserFunctions:
         candidates = [function for function in functions if function is not None]
         self._functions: Sequence[Any] = candidates
         self._living: Sequence[Function] = [f for f in candidates if isinstance(f, Function)]
-        self._open_calls = 0
         self._started = False
         self._last_notified = 0
 

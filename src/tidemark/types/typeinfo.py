@@ -244,10 +244,6 @@ class DataclassTypeInfo(TypeInformation):
         # value can no longer be evaluated there.
         self.fields: tuple[FieldDeclaration, ...] = declared_fields(cls)
 
-    def get_type_class(self) -> type[Any]:
-        """Return the dataclass."""
-        return self.cls
-
     def _identity(self) -> tuple[Any, ...]:
         return (self.cls,)
 
