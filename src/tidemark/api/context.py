@@ -1,4 +1,4 @@
-"""What a user function is handed during a call: contexts and the timer service (spec 5.4 and 6.2).
+"""What a user function is handed during a call: contexts and the timer service.
 
 Only the shapes live here; `tidemark.operators` has the objects behind them. The classes have empty
 `__slots__` so that implementations may use slots too. A context is valid only during the call it
@@ -215,7 +215,7 @@ class ProcessWindowContext(ProcessAllWindowContext[W], _Clocks):
 
 
 class SourceContext(ABC, Generic[T]):
-    """How a `SourceFunction` emits (spec 3.2)."""
+    """How a `SourceFunction` emits (docs/guides/writing-sources-and-sinks.md)."""
 
     __slots__ = ()
 

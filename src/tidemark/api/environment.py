@@ -1,4 +1,4 @@
-"""`StreamExecutionEnvironment`: where a program starts, and what it hands to an `Executor` (spec 1.1)."""
+"""`StreamExecutionEnvironment`: where a program starts, and what it hands to an `Executor`."""
 
 from __future__ import annotations
 

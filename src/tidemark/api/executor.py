@@ -198,7 +198,7 @@ def resolve_max_parallelism(node: Node, settings: JobSettings, parallelism: int)
 
 
 def explicit_max_parallelism(node: Node, settings: JobSettings) -> int | None:
-    """Number of key groups somebody asked for, or None; decides what a restore may adopt (spec 19)."""
+    """Number of key groups somebody asked for, or None; only without one may a restore adopt the snapshot's."""
     return node.max_parallelism if node.max_parallelism is not None else settings.max_parallelism
 
 

@@ -103,7 +103,7 @@ class OperatorEnvironment:
     publish: Callable[[StateDescriptor, KeyedStateBackend], None] | None = None
     """Called for every state that is registered with a queryable name; None: queryable state is off."""
     batch_mode: bool = False
-    """RuntimeExecutionMode.BATCH semantics (spec 21)."""
+    """Batch mode: key by key, and time moves only at a key's end."""
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class Operator(ABC):
 
     @abstractmethod
     def initialize(self, restored: RestoredState | None) -> None:
-        """Load state (None: a fresh start) and call `initialize_state` / `restore_state` (spec 5.1)."""
+        """Load state (None: a fresh start) and call `initialize_state` / `restore_state`; comes before `open`."""
 
     @abstractmethod
     def open(self) -> None:

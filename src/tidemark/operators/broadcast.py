@@ -1,4 +1,4 @@
-"""Operators with one broadcast input (spec 11): input 0 is the data, input 1 the broadcast side.
+"""Operators with one broadcast input: input 0 is the data, input 1 the broadcast side.
 
 The broadcast side writes the state, the data side reads it. Batch mode consumes the broadcast side first.
 """

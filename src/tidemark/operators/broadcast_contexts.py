@@ -1,4 +1,4 @@
-"""The contexts of broadcast functions: who may read and who may write which state (spec 5.4, 11)."""
+"""The contexts of broadcast functions: who may read and who may write which state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contexts that element and timer callbacks get (spec 5.4, 6.2).
+"""The contexts that element and timer callbacks get.
 
 An operator owns one object per kind of callback and reuses it for every call, so a context costs nothing
 per record; it is valid during the call it was passed to. Operators write `stamp` and `out` directly.

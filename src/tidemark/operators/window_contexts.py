@@ -1,4 +1,4 @@
-"""What assigners, triggers and window functions get while a window operator calls them (spec 7)."""
+"""What assigners, triggers and window functions get while a window operator calls them."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class TupleTypeInfo(TypeInformation):
 
 
 class DataclassTypeInfo(TypeInformation):
-    """A dataclass whose fields may change from one version of a job to the next (spec 17.1)."""
+    """A dataclass whose fields may change from one version of a job to the next (docs/guides/schema-evolution.md)."""
 
     def __init__(self, cls: type[Any]) -> None:
         if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
