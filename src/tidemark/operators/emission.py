@@ -2,7 +2,7 @@
 
 A 2-tuple whose first item is an `OutputTag` leaves through the side output of that tag. The loops of the
 operators drain results straight into `Output.values` and settle the rest once per batch with
-`finish_unstamped` / `finish_stamped`; everything that is not a hot loop calls `emit_result`.
+`finish_unstamped` or `stamps_of`; everything that is not a hot loop calls `emit_result`.
 """
 
 from __future__ import annotations
