@@ -1,4 +1,4 @@
-"""`StreamExecutionEnvironment`: where a program starts, and what it hands to an `Executor` (spec 1.1)."""
+"""`StreamExecutionEnvironment`: where a program starts, and what it hands to an `Executor`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tidemark.api.checkpoint_config import CheckpointConfig
 from tidemark.api.checkpoint_storage import resolve_checkpoint_storage
 from tidemark.api.connectors.base import Source
 from tidemark.api.environment_options import EnvironmentOptions
+from tidemark.api.execution_config import ExecutionConfig
 from tidemark.api.execution_plan import execution_plan
 from tidemark.api.executor import (
     Executor,
@@ -40,7 +41,6 @@ from tidemark.config import (
     CheckpointingMode,
     CheckpointSettings,
     Configuration,
-    ExecutionConfig,
     Options,
     RestartStrategies,
     RestartStrategyConfiguration,
@@ -389,7 +389,6 @@ class StreamExecutionEnvironment(EnvironmentOptions):
             savepoint_directory=programmed_directory
             or backend.get_savepoint_path()
             or configuration.get(Options.SAVEPOINTS_DIR),
-            auto_watermark_interval=self._config.get_auto_watermark_interval(),
             job_parameters=self._config.get_global_job_parameters(),
             snapshot_compression=self._config.is_use_snapshot_compression(),
             artifacts=self._artifacts(),

@@ -63,7 +63,6 @@ class PythonArtifacts:
     archives: tuple[tuple[str, str | None], ...] = ()
     """(path, target directory) pairs."""
     requirements: str | None = None
-    requirements_cache: str | None = None
     executable: str | None = None
     cached_files: tuple[CachedFile, ...] = ()
 
@@ -91,7 +90,6 @@ class JobSettings:
     allow_non_restored_state: bool = False
     savepoint_directory: str | None = None
     """Target of savepoints that are triggered without one."""
-    auto_watermark_interval: int = 200
     job_parameters: dict[str, str] = field(default_factory=dict)
     snapshot_compression: bool = False
     artifacts: PythonArtifacts = field(default_factory=PythonArtifacts)
@@ -162,7 +160,7 @@ def resolve_max_parallelism(node: Node, settings: JobSettings, parallelism: int)
 
 
 def explicit_max_parallelism(node: Node, settings: JobSettings) -> int | None:
-    """Number of key groups somebody asked for, or None; decides what a restore may adopt (spec 19)."""
+    """Number of key groups somebody asked for, or None; only without one may a restore adopt the snapshot's."""
     return node.max_parallelism if node.max_parallelism is not None else settings.max_parallelism
 
 

@@ -16,8 +16,9 @@ import uuid
 from dataclasses import dataclass
 
 from tidemark.checkpoint.metadata.model import METADATA_FILE
-from tidemark.checkpoint.storage.base import Storage, absolute, join, name_of, parent
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import ConfigError, SavepointNotFoundError
+from tidemark.paths import absolute, join, name_of, parent
 from tidemark.state.descriptors import StateKind
 from tidemark.state.snapshot import StateMeta
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tidemark.config.checkpointing import CheckpointSettings, retained_checkpoints
 from tidemark.config.configuration import Configuration
-from tidemark.config.execution import ExecutionConfig
 from tidemark.config.loader import effective_configuration
 from tidemark.config.modes import (
     CheckpointingMode,
@@ -27,7 +26,6 @@ __all__ = [
     "ConfigOption",
     "ConfigOptions",
     "Configuration",
-    "ExecutionConfig",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "MemorySize",

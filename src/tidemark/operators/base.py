@@ -60,14 +60,6 @@ class Output:
         if self.timestamps is not None:
             self.timestamps.append(timestamp)
 
-    def emit_all(self, values: list[Any], timestamp: int | None) -> None:
-        """Add records that share a timestamp."""
-        if timestamp is not None and self.timestamps is None:
-            self.timestamps = [None] * len(self.values)
-        self.values += values
-        if self.timestamps is not None:
-            self.timestamps += [timestamp] * len(values)
-
     def emit_side(self, tag_id: str, value: Any, timestamp: int | None) -> None:
         """Add one record to a side output."""
         side = self.side.get(tag_id)
@@ -111,7 +103,7 @@ class OperatorEnvironment:
     publish: Callable[[StateDescriptor, KeyedStateBackend], None] | None = None
     """Called for every state that is registered with a queryable name; None: queryable state is off."""
     batch_mode: bool = False
-    """RuntimeExecutionMode.BATCH semantics (spec 21)."""
+    """Batch mode: key by key, and time moves only at a key's end."""
 
 
 @dataclass(slots=True)
@@ -153,7 +145,7 @@ class Operator(ABC):
 
     @abstractmethod
     def initialize(self, restored: RestoredState | None) -> None:
-        """Load state (None: a fresh start) and call `initialize_state` / `restore_state` (spec 5.1)."""
+        """Load state (None: a fresh start) and call `initialize_state` / `restore_state`; comes before `open`."""
 
     @abstractmethod
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""The life cycle of user functions inside an operator, and their part in checkpoints (spec 5.1, 10).
+"""The life cycle of user functions inside an operator, and their part in checkpoints.
 
     attach -> initialize -> open -> { snapshot | notify_* }* -> close (once)
 
@@ -84,7 +84,6 @@ class UserFunctions:
         candidates = [function for function in functions if function is not None]
         self._functions: Sequence[Any] = candidates
         self._living: Sequence[Function] = [f for f in candidates if isinstance(f, Function)]
-        self._open_calls = 0
         self._started = False
         self._last_notified = 0
 

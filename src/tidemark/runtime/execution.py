@@ -47,7 +47,7 @@ from tidemark.runtime.restoration import deployments, open_savepoint
 from tidemark.runtime.sinks.factory import make_driver_sink
 from tidemark.runtime.sinks.task import row_tag
 from tidemark.runtime.snapshots import DriverState, JobSnapshots
-from tidemark.runtime.sources.factory import MakeSource, SourceContext
+from tidemark.runtime.sources.factory import DriverSourceContext, MakeSource
 from tidemark.runtime.storage import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
 
@@ -122,7 +122,7 @@ class JobExecution:
         self.snapshots = JobSnapshots(self, clock, self.plan, settings, storage, backend, restored)
         self._functions = dump_functions(self.plan.in_slots())
         self.watermarks = WatermarkTracker(self.plan)
-        context = SourceContext(self.plan, clock, engine.source_status, lambda: self.on_input())
+        context = DriverSourceContext(self.plan, clock, engine.source_status, lambda: self.on_input())
         self.sources = {v.id: make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
         sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
         self.sinks = {v.id: make_driver_sink(v, self.job_id) for v in sinks}

@@ -1,4 +1,4 @@
-"""Harnesses that drive one operator subtask in this process, without a JVM (spec 23).
+"""Harnesses that drive one operator subtask in this process, without a JVM.
 
 They use the operators, backends, snapshot writer and rescaling code of a real job; only the host is
 missing. Time stands still unless the test moves it. Exceptions of user code come out as they are.

@@ -25,8 +25,8 @@ from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.protocol.deployment import StorageChoice
 from tidemark.runtime.execution import CRASH_POINTS, JobExecution
 from tidemark.runtime.local_engine import LocalEngine
-from tidemark.runtime.sources.driver import CollectionSource, Source, SourcePoll
-from tidemark.runtime.sources.factory import SourceContext, make_source
+from tidemark.runtime.sources.driver import CollectionSource, DriverSource, SourcePoll
+from tidemark.runtime.sources.factory import DriverSourceContext, make_source
 from tidemark.runtime.sources.splits import IndexSplit
 from tidemark.runtime.storage import StoragePlan, backend_choice
 
@@ -255,7 +255,7 @@ class _Script:
         job.reached = self._reached
         return job
 
-    def _make_source(self, vertex: Vertex, context: SourceContext) -> Source:
+    def _make_source(self, vertex: Vertex, context: DriverSourceContext) -> DriverSource:
         if isinstance(vertex.spec, _ScriptedSourceSpec):
             return _ScriptedSource(vertex, self._tape, lambda: self._job.watermarks.travelling())
         return make_source(vertex, context)

@@ -23,10 +23,10 @@ from tidemark.checkpoint.metadata.registry import decode, encode
 from tidemark.checkpoint.rescale import SubtaskRestore, plan_restore, resolve_max_parallelism
 from tidemark.checkpoint.restore import restored_tables, restored_timers
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter, SubtaskTarget, WriterOptions
-from tidemark.checkpoint.storage.base import join
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.errors import ConfigError, MaxParallelismError
 from tidemark.operators.base import NativeRestore, RestoredState, SubtaskInfo
+from tidemark.paths import join
 from tidemark.state.redistribution import redistribute
 from tidemark.state.snapshot import OperatorCut
 

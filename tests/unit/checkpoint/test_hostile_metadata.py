@@ -13,7 +13,6 @@ import msgspec
 import pytest
 import xxhash
 from click.testing import CliRunner
-from tidemark.state_processor.opened import OpenSnapshot
 
 from tidemark.backends.rocksdb.snapshot import NativeExtra
 from tidemark.checkpoint.format.native import NativeFiles, fetch_native
@@ -38,6 +37,7 @@ from tidemark.state.descriptors import StateKind
 from tidemark.state.serializers import DataOutputView, dump_serializer_snapshot, serializer_for
 from tidemark.state.serializers.naming import stored_serializer_name
 from tidemark.state.snapshot import NativeCut, OperatorStatePart, Redistribution, StateMeta
+from tidemark.state_processor.open_snapshot import OpenSnapshot
 from tidemark.types.typeinfo import Types
 
 EVIL = [

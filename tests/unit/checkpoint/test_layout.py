@@ -13,8 +13,9 @@ from tidemark.checkpoint.layout import (
     table_path,
 )
 from tidemark.checkpoint.metadata import CheckpointMetadata, write_metadata
-from tidemark.checkpoint.storage import FileSystemStorage, absolute, join, name_of, parent
+from tidemark.checkpoint.storage import FileSystemStorage
 from tidemark.errors import ConfigError, SavepointNotFoundError
+from tidemark.paths import absolute, join, name_of, parent
 from tidemark.state.descriptors import StateKind
 from tidemark.state.snapshot import StateMeta
 

@@ -9,10 +9,10 @@ import pytest
 
 from tidemark.api.checkpoint_config import CheckpointConfig
 from tidemark.api.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
+from tidemark.api.execution_config import ExecutionConfig
 from tidemark.config import (
     CheckpointingMode,
     Configuration,
-    ExecutionConfig,
     ExternalizedCheckpointCleanup,
     ExternalizedCheckpointRetention,
     RestartStrategies,

@@ -19,21 +19,21 @@ from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import (
     CollectionSource,
-    FileSource,
+    DriverSource,
     FunctionSource,
     SequenceSource,
-    Source,
+    TextFileSource,
 )
 from tidemark.runtime.sources.spark_stream import SparkBatchSource, SparkStreamSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["MakeSource", "SourceContext", "make_source"]
+__all__ = ["DriverSourceContext", "MakeSource", "make_source"]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceContext:
+class DriverSourceContext:
     """What the driver side of a source sees of its job.
 
     Attributes:
@@ -49,10 +49,12 @@ class SourceContext:
     on_input: Callable[[], None]
 
 
-MakeSource = Callable[[Vertex, SourceContext], Source]
+MakeSource = Callable[[Vertex, DriverSourceContext], DriverSource]
 
 
-def make_source(vertex: Vertex, context: SourceContext, session: SparkSession | None = None) -> Source:
+def make_source(
+    vertex: Vertex, context: DriverSourceContext, session: SparkSession | None = None
+) -> DriverSource:
     """Driver side of a source; `session` is there on Spark only."""
     match vertex.spec:
         case CollectionSourceSpec():
@@ -60,7 +62,7 @@ def make_source(vertex: Vertex, context: SourceContext, session: SparkSession | 
         case SequenceSourceSpec():
             return SequenceSource(vertex)
         case FileSourceSpec():
-            return FileSource(vertex, context.clock)
+            return TextFileSource(vertex, context.clock)
         case FunctionSourceSpec():
             return FunctionSource(
                 vertex,

@@ -6,7 +6,6 @@ callback (`spark_position`); a fresh query started on what it unpacks to continu
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkBatchSource", "SparkStreamSource"]
 
-_log = logging.getLogger(__name__)
 
 _STOP_S = 30.0
 _PLAN_S = 120.0
