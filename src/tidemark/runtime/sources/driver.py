@@ -50,7 +50,6 @@ class DriverSource(Protocol):
     """A source as the epoch loop sees it."""
 
     vertex: Vertex
-    bounded: bool
 
     def start(self, position: Any | None) -> None:
         """Begin reading, behind `position` if there is one."""
@@ -80,8 +79,6 @@ class DriverSource(Protocol):
 
 class _SplitSource:
     """What sources that are read by splits have in common."""
-
-    bounded = True
 
     def __init__(self, vertex: Vertex) -> None:
         self.vertex = vertex
@@ -197,7 +194,6 @@ class TextFileSource(_SplitSource):
         super().__init__(vertex)
         self._paths: tuple[str, ...] = vertex.spec.paths
         self._monitor_ms: int | None = vertex.spec.monitor_ms
-        self.bounded = vertex.spec.bounded
         self._clock = clock
         self._offsets: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
@@ -247,13 +243,13 @@ class TextFileSource(_SplitSource):
     @property
     def ended(self) -> bool:
         """Whether a static file set has been read."""
-        return self.bounded and all(self._offsets[path] >= size for path, size in self._sizes.items())
+        return self.vertex.spec.bounded and all(
+            self._offsets[path] >= size for path, size in self._sizes.items()
+        )
 
 
 class FunctionSource(_SplitSource):
     """A `SourceFunction` that runs in slots; its position is its own operator state."""
-
-    bounded = False
 
     def __init__(
         self, vertex: Vertex, statuses: Callable[[], dict[int, dict[str, Any]]], depth: int = 1

@@ -37,8 +37,6 @@ _WAITING = "Waiting for data to arrive"
 class SparkBatchSource:
     """A bounded DataFrame: one epoch reads all of it; the position says whether that has happened."""
 
-    bounded = True
-
     def __init__(self, vertex: Vertex) -> None:
         self.vertex = vertex
         self._done = False
@@ -104,8 +102,6 @@ class _Handover:
 
 class SparkStreamSource:
     """`env.from_spark_stream(df)` of a streaming frame."""
-
-    bounded = False
 
     def __init__(self, vertex: Vertex, session: SparkSession, on_input: Callable[[], None]) -> None:
         """Prepare the source.
