@@ -33,8 +33,9 @@ from tidemark.datastream.window import (
     WindowAssigner,
 )
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import Operator, OperatorEnvironment, Output, SubtaskInfo
+from tidemark.operators.base import Operator, OperatorEnvironment, Output
 from tidemark.operators.factory import create_operator
+from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.batch import MAX_WATERMARK, Batch
 from tidemark.state.backend import BackendParameters
 from tidemark.types.time import Time

@@ -14,9 +14,10 @@ from tidemark.api.windows.sessions import EventTimeSessionWindows
 from tidemark.backends.heap import HeapKeyedStateBackend
 from tidemark.clock import ManualClock
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import OperatorEnvironment, Output, SubtaskInfo
+from tidemark.operators.base import OperatorEnvironment, Output
 from tidemark.operators.merging_windows import session_runs
 from tidemark.operators.window import WindowOperator
+from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.batch import MAX_WATERMARK, Batch
 from tidemark.state.backend import BackendParameters
 from tidemark.types.typeinfo import Types

@@ -20,8 +20,8 @@ from tidemark.cli.text import columns, date_time, duration, size, visible
 from tidemark.errors import TidemarkError
 
 if TYPE_CHECKING:
-    from tidemark.cli.dry_run import CheckReport
     from tidemark.state_processor.diff import StateDiff
+    from tidemark.state_processor.dry_run import CheckReport
     from tidemark.state_processor.rewrite import ErasedKey
 
 __all__ = ["JsonRenderer", "Renderer", "TextRenderer"]

@@ -17,15 +17,18 @@ import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemark.cli.exit_codes import ExitCode
 from tidemark.config import Options
 from tidemark.config.loader import PROPERTIES_VARIABLE, environment_variable
 from tidemark.config.options import find_option
-from tidemark.errors import ConfigError, TidemarkError
+from tidemark.errors import ConfigError, IllegalStateError, TidemarkError
 
-__all__ = ["ProgramOutcome", "ProgramSettings", "execute_program", "run_attached"]
+if TYPE_CHECKING:
+    from tidemark.state_processor.dry_run import CheckReport
+
+__all__ = ["ProgramOutcome", "ProgramSettings", "check_program", "execute_program", "run_attached"]
 
 _CANCEL_S = 30.0
 
@@ -138,6 +141,42 @@ def run_attached(program: str, arguments: Sequence[str], settings: ProgramSettin
     if failed and not outcome.exit_code:
         return ProgramOutcome(ExitCode.FAILED, f"Job {failed[0].job_id} failed: {failed[0].failure}")
     return outcome
+
+
+def check_program(
+    program: str,
+    arguments: Sequence[str],
+    settings: ProgramSettings,
+    path: str,
+    allow_non_restored_state: bool,
+) -> CheckReport:
+    """Run a program up to each `execute` and compare its states with the snapshot at `path`.
+
+    What the program raises after its first job was checked does not matter: it may have missed results.
+
+    Raises:
+        SavepointNotFoundError: There is no snapshot.
+        IllegalStateError: The program executed no job.
+        Exception: What the program raised before it executed one.
+    """
+    from tidemark.api.executor import executing_with
+    from tidemark.checkpoint.layout import resolve_snapshot_path
+    from tidemark.checkpoint.metadata.registry import read_metadata
+    from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+    from tidemark.state_processor.dry_run import CheckReport, DryRunExecutor
+
+    storage = FileSystemStorage()
+    directory = resolve_snapshot_path(storage, path)
+    executor = DryRunExecutor(read_metadata(storage, directory), allow_non_restored_state)
+    try:
+        with settings.applied(), executing_with(executor), execute_program(program, arguments):
+            pass
+    except (Exception, SystemExit):
+        if not executor.submitted:
+            raise
+    if not executor.submitted:
+        raise IllegalStateError(f"{program} executed no job, so there is nothing to check.")
+    return CheckReport(directory, executor.verdicts())
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidemark.protocol.batch import SMALL_BATCH, Batch
+from tidemark.state.descriptors import StateKind
 from tidemark.state.snapshot import OperatorCut, OperatorStatePart, StateMeta
 
 if TYPE_CHECKING:
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
     from tidemark.clock import Clock
     from tidemark.metrics.registry import MetricGroup
+    from tidemark.plan.vertex import SubtaskInfo
     from tidemark.state.backend import KeyedStateBackend
     from tidemark.state.descriptors import StateDescriptor
     from tidemark.state.serializers.base import TypeSerializer
+    from tidemark.state.timers import InternalTimers
 
 __all__ = [
     "NativeRestore",
@@ -34,7 +37,6 @@ __all__ = [
     "OperatorEnvironment",
     "Output",
     "RestoredState",
-    "SubtaskInfo",
 ]
 
 
@@ -78,19 +80,6 @@ class Output:
         return bool(self.values) or bool(self.side)
 
 
-@dataclass(frozen=True, slots=True)
-class SubtaskInfo:
-    """Which subtask of which operator this is."""
-
-    name: str
-    uid: str
-    index: int = 0
-    parallelism: int = 1
-    max_parallelism: int = 128
-    attempt: int = 0
-    job_parameters: dict[str, str] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class OperatorEnvironment:
     """What the host (slot, local executor, harness) gives an operator."""
@@ -103,7 +92,7 @@ class OperatorEnvironment:
     publish: Callable[[StateDescriptor, KeyedStateBackend], None] | None = None
     """Called for every state that is registered with a queryable name; None: queryable state is off."""
     batch_mode: bool = False
-    """Batch mode: key by key, and time moves only at a key's end."""
+    """Everything of a key at once, in the order of time, when the bounded input has ended."""
 
 
 @dataclass(slots=True)
@@ -126,6 +115,16 @@ class RestoredState:
     tables: list[tuple[StateMeta, Iterable[pa.RecordBatch]]] = field(default_factory=list)
     native: list[NativeRestore] = field(default_factory=list)
     operator: list[OperatorStatePart] = field(default_factory=list)
+
+    def fill(self, backend: KeyedStateBackend, timers: InternalTimers | None = None) -> None:
+        """Hand keyed state to a fresh backend, native snapshots first, and timers to whoever keeps them."""
+        for native in self.native:
+            backend.restore_native(native.kind, native.files, native.extra, native.metas)
+        for meta, batches in self.tables:
+            if meta.kind is not StateKind.TIMER:
+                backend.restore_table(meta, batches)
+            elif timers is not None:
+                timers.restore_table(meta, batches)
 
 
 class Operator(ABC):

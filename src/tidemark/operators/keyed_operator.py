@@ -20,7 +20,7 @@ from tidemark.operators.key_buffer import KeyBuffer, StillClock
 from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, SMALL_BATCH, Batch
 from tidemark.state.backend import NO_KEY, KeyedStateBackend
-from tidemark.state.descriptors import StateDescriptor, StateKind
+from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.key_tokens import key_serializer_for
 from tidemark.state.namespace import Namespace, NamespaceKind
 from tidemark.state.operator_state import OperatorStateStore
@@ -118,13 +118,7 @@ class KeyedOperator(FunctionOperator):
         return self._keys.token if read is None else read(self._keys.token)
 
     def _restore(self, restored: RestoredState) -> None:
-        for native in restored.native:
-            self._backend.restore_native(native.kind, native.files, native.extra, native.metas)
-        for meta, batches in restored.tables:
-            if meta.kind is StateKind.TIMER:
-                self._timers.restore_table(meta, batches)
-            else:
-                self._backend.restore_table(meta, batches)
+        restored.fill(self._backend, self._timers)
         self._operator_state = OperatorStateStore(restored.operator)
 
     def process(self, input_index: int, batch: Batch, out: Output) -> None:

@@ -18,7 +18,7 @@ from tidemark.state.descriptors import (
 
 if TYPE_CHECKING:
     from tidemark.metrics.registry import MetricGroup
-    from tidemark.operators.base import SubtaskInfo
+    from tidemark.plan.vertex import SubtaskInfo
     from tidemark.state.primitives import (
         AggregatingState,
         FoldingState,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -11,9 +11,10 @@ import cloudpickle
 from tidemark.api.graph import Edge, NodeKind, Ship
 from tidemark.api.specs import WindowSpec
 from tidemark.errors import ExecutionError
+from tidemark.state.key_groups import compute_key_group_range_for_operator_index
 from tidemark.types.typeinfo import TypeInformation
 
-__all__ = ["Placement", "Vertex", "dump_functions", "load_functions"]
+__all__ = ["Placement", "SubtaskInfo", "Vertex", "dump_functions", "load_functions"]
 
 
 class Placement(Enum):
@@ -54,6 +55,42 @@ class Vertex:
     def key_type(self) -> TypeInformation | None:
         """Declared key type of a keyed vertex."""
         return next(edge.key_type for edge in self.inputs if edge.ship is Ship.HASH)
+
+    def subtask(
+        self, index: int, attempt: int = 0, job_parameters: dict[str, str] | None = None
+    ) -> SubtaskInfo:
+        """Who subtask `index` is."""
+        return SubtaskInfo(
+            self.name,
+            self.uid,
+            index,
+            self.parallelism,
+            self.max_parallelism,
+            attempt,
+            job_parameters or {},
+            self.keyed or self.single_key,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskInfo:
+    """Which subtask of which operator this is."""
+
+    name: str
+    uid: str
+    index: int = 0
+    parallelism: int = 1
+    max_parallelism: int = 128
+    attempt: int = 0
+    job_parameters: dict[str, str] = field(default_factory=dict)
+    keyed: bool = False
+
+    @property
+    def key_groups(self) -> tuple[int, int] | None:
+        """First and last key group it owns; None if its records have no key."""
+        if not self.keyed:
+            return None
+        return compute_key_group_range_for_operator_index(self.max_parallelism, self.parallelism, self.index)
 
 
 def dump_functions(vertices: list[Vertex]) -> bytes:

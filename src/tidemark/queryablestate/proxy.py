@@ -48,8 +48,6 @@ class JobRoute:
     attempt: int
     slots: tuple[str | None, ...]
     """Address of each slot's queryable-state server (`QueryableStateServer.address`); None: it is gone."""
-    enabled: bool = True
-    """Whether `queryable-state.enable` is on for the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +125,6 @@ class QueryableStateClientProxy(RequestServer):
         route = self._routes(request.job_id)
         if route is None:
             raise _not_served(f"No job '{request.job_id}' runs here.")
-        if not route.enabled:
-            raise _not_served(
-                f"Queryable state is off for job {request.job_id}. Set queryable-state.enable to true."
-            )
         if route.status in _COMING:
             raise _retry(f"Job {request.job_id} is {route.status}.")
         if route.status != _RUNNING:

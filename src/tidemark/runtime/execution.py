@@ -40,12 +40,12 @@ from tidemark.protocol.events import SlotLost
 from tidemark.protocol.failure import first_failure
 from tidemark.protocol.frames import CutRequest
 from tidemark.protocol.reports import EpochDirective
+from tidemark.runtime.deployments import deployments, open_savepoint
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
 from tidemark.runtime.progress import Progress, add_numbers
-from tidemark.runtime.recovery import Recovery
-from tidemark.runtime.restoration import deployments, open_savepoint
 from tidemark.runtime.sinks.factory import make_driver_sink
 from tidemark.runtime.sinks.task import row_tag
+from tidemark.runtime.snapshot_choice import SnapshotChoice
 from tidemark.runtime.snapshots import DriverState, JobSnapshots
 from tidemark.runtime.sources.factory import DriverSourceContext, MakeSource
 from tidemark.runtime.storage import StoragePlan
@@ -127,7 +127,7 @@ class JobExecution:
         sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
         self.sinks = {v.id: make_driver_sink(v, self.job_id) for v in sinks}
         self._fallback = settings.configuration.get(Options.CHECKPOINTING_ALLOW_FALLBACK)
-        self._recovery = Recovery(
+        self._choice = SnapshotChoice(
             self.coordinator.completed,
             storage,
             self._fallback,
@@ -156,7 +156,7 @@ class JobExecution:
         self.progress.attempt = self.attempt
         self.engine.start(self.plan, self.attempt)
         try:
-            snapshot, metadata = self._recovery.restore_newest(self._deploy)
+            snapshot, metadata = self._choice.restore_newest(self._deploy)
         except (StorageError, RestoreError):
             self._unread = True
             raise

@@ -33,7 +33,7 @@ from tidemark.runtime.task import run_split
 from tidemark.runtime.worker import Abandoned, Worker
 from tidemark.scratch import ScratchDirectory
 from tidemark.slot.host import SlotHost
-from tidemark.slot.snapshots import write_snapshot
+from tidemark.subtask.snapshots import acknowledgement
 
 __all__ = ["LocalEngine"]
 
@@ -224,7 +224,7 @@ class LocalEngine:
         return outcomes
 
     def _write(self, slot: int, host: SlotHost, request: CutRequest) -> None:
-        self._events.put(write_snapshot(slot, host, request))
+        self._events.put(acknowledgement(slot, request, host.write))
         self.on_event()
 
     def notify_complete(self, checkpoint_id: int) -> None:

@@ -12,6 +12,7 @@ from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
+from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
@@ -22,7 +23,7 @@ from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sources.factory import make_source
-from tidemark.runtime.storage import backend_choice, storage_plan
+from tidemark.runtime.storage import storage_plan
 from tidemark.scratch import sweep_scratch
 
 __all__ = ["LocalExecutor"]
@@ -51,7 +52,7 @@ class LocalExecutor:
             make_source,
             self._clock,
             storage,
-            backend_choice(settings),
+            BackendChoice.of(settings.state_backend),
         )
         token = secrets.token_bytes(32)
         queries = LocalQueryServers(engine, token, ports_of(settings, Options.QUERYABLE_SERVER_PORTS))

@@ -14,8 +14,7 @@ from tidemark.api.graph import Edge, NodeKind, Ship
 from tidemark.api.specs import SourceSpec
 from tidemark.clock import Clock, SystemClock
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import Operator, OperatorEnvironment, Output, SubtaskInfo
-from tidemark.operators.factory import create_operator
+from tidemark.operators.base import Operator, Output
 from tidemark.operators.stateless import FilterOperator
 from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.plan.job_plan import JobPlan
@@ -26,6 +25,7 @@ from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.runtime.exchange import Connect, Exchange, Release, ToSlot
 from tidemark.runtime.records import ANY_SUBTASK, Records
 from tidemark.state.serializers.registry import serializer_for
+from tidemark.subtask.subtask import Subtask, operator_of
 
 __all__ = ["Pipeline", "TaskSink"]
 
@@ -221,39 +221,25 @@ class Pipeline:
         if vertex.kind is NodeKind.SINK and vertex.placement is Placement.TASK:
             self._sinks[vertex.id] = self._make_sink(vertex, self.partition)
         elif vertex.placement is Placement.TASK:
-            spec = vertex.spec
-            if not isinstance(spec, SourceSpec):
-                self._operators[vertex.id] = self._opened(vertex, create_operator(spec))
-            elif spec.strategy is not None:
-                operator = self._opened(vertex, TimestampsOperator(spec.strategy))
-                self._operators[vertex.id] = operator
-                self._stamping[vertex.id] = _ToOperator(self, vertex, operator, 0)
+            source = isinstance(vertex.spec, SourceSpec)
+            if not source or vertex.spec.strategy is not None:
+                operator = self._operators[vertex.id] = self._started(vertex)
+                if source:
+                    self._stamping[vertex.id] = _ToOperator(self, vertex, operator, 0)
 
-    def _opened(self, vertex: Vertex, operator: Operator) -> Operator:
-        info = SubtaskInfo(
-            vertex.name,
-            vertex.uid,
-            self.partition % vertex.parallelism,
-            vertex.parallelism,
-            vertex.max_parallelism,
-            self.directive.attempt,
-            self.plan.job_parameters,
+    def _started(self, vertex: Vertex) -> Operator:
+        plan = self.plan
+        info = vertex.subtask(
+            self.partition % vertex.parallelism, self.directive.attempt, plan.job_parameters
         )
-        operator.setup(
-            OperatorEnvironment(
-                info,
-                self._clock,
-                self._metrics.group(vertex.name),
-                _no_backend,
-                batch_mode=self.plan.batch_mode,
-            )
+        subtask = Subtask(
+            operator_of(vertex), info, clock=self._clock, metrics=self._metrics, batch_mode=plan.batch_mode
         )
-        operator.initialize(None)
-        operator.open()
+        subtask.start()
         watermark = self.directive.watermarks.get(vertex.id)
         if watermark is not None:
-            operator.advance_watermark(watermark, Output())
-        return operator
+            subtask.operator.advance_watermark(watermark, Output())
+        return subtask.operator
 
     def _consumer(self, vertex: Vertex, at: int, edge: Edge) -> Callable[[Records], None]:
         if vertex.placement is Placement.SLOT:
@@ -264,7 +250,3 @@ class Pipeline:
             same = vertex.input_types[at] == vertex.input_types[0]
             return write if same else lambda records: write(records.as_objects())
         return _ToOperator(self, vertex, self._operators[vertex.id], edge.input_index, edge.ship)
-
-
-def _no_backend(_serializer: Any) -> Any:
-    raise AssertionError("a fused operator has no keyed state")

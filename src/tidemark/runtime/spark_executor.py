@@ -13,6 +13,7 @@ from tidemark.clock import SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
+from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
@@ -25,7 +26,7 @@ from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage import backend_choice, storage_plan
+from tidemark.runtime.storage import storage_plan
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class SparkExecutor:
                 partial(make_source, session=session),
                 SystemClock(),
                 storage_plan(settings),
-                backend_choice(settings),
+                BackendChoice.of(settings.state_backend),
             )
             application = str(session.sparkContext.applicationId)
             control = JobControl(

@@ -11,16 +11,16 @@ from tidemark.api.checkpoint_storage import (
     JobManagerCheckpointStorage,
 )
 from tidemark.api.executor import JobSettings
-from tidemark.api.state_backends import EmbeddedRocksDBStateBackend
+from tidemark.checkpoint.snapshot_writer import WriterOptions
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.config import Configuration, Options
 from tidemark.errors import ConfigError
-from tidemark.protocol.deployment import BackendChoice, StorageChoice
+from tidemark.protocol.deployment import StorageChoice
 
-__all__ = ["StoragePlan", "backend_choice", "storage_plan", "umask_of"]
+__all__ = ["StoragePlan", "storage_plan", "umask_of"]
 
 _MEMORY_ROOT = "/memory"
 _UMASK = re.compile("0?0[0-7]{2}")
@@ -54,25 +54,19 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
     compression = settings.snapshot_compression
     if isinstance(storage, FileSystemCheckpointStorage):
         choice = StorageChoice(
-            inline_threshold=storage.get_min_file_size_threshold(),
-            compression=compression,
-            umask=umask,
+            WriterOptions(storage.get_min_file_size_threshold(), compression),
+            umask,
             local_recovery=bool(configuration.get(Options.LOCAL_RECOVERY)),
             local_directory=configuration.get(Options.LOCAL_RECOVERY_DIRS),
         )
         return StoragePlan(files, files, storage.get_checkpoint_path() or "", choice, queryable)
     if isinstance(storage, CustomCheckpointStorage):
         custom = MappedStorage(storage.storage)
-        choice = StorageChoice(inline_threshold=None, compression=compression, umask=umask)
+        choice = StorageChoice(WriterOptions(None, compression), umask)
         return StoragePlan(custom, custom, storage.get_checkpoint_path() or "", choice, queryable)
     memory = storage if isinstance(storage, JobManagerCheckpointStorage) else JobManagerCheckpointStorage()
-    choice = StorageChoice(
-        inline_threshold=None,
-        compression=compression,
-        umask=umask,
-        max_state_size=memory.get_max_state_size(),
-        frame_size=int(configuration.get(Options.AKKA_FRAMESIZE)),
-    )
+    frame_size = int(configuration.get(Options.AKKA_FRAMESIZE))
+    choice = StorageChoice(WriterOptions(None, compression, memory.get_max_state_size(), frame_size), umask)
     path = memory.get_checkpoint_path()
     if path is not None:
         return StoragePlan(files, files, path, choice, queryable)
@@ -93,20 +87,3 @@ def umask_of(configuration: Configuration) -> int:
             key=Options.FS_UMASK.key,
         )
     return int(text, 8)
-
-
-def backend_choice(settings: JobSettings) -> BackendChoice:
-    """The keyed backend slots create."""
-    backend = settings.state_backend
-    asynchronous = backend.is_using_asynchronous_snapshots()
-    if backend.store == "custom":
-        return BackendChoice("custom", asynchronous, custom=backend, options=backend.store_options())
-    if isinstance(backend, EmbeddedRocksDBStateBackend):
-        return BackendChoice(
-            "rocksdb",
-            True,
-            backend.is_incremental_checkpoints_enabled(),
-            backend.store_options(),
-            directories=tuple(backend.get_db_storage_paths() or ()),
-        )
-    return BackendChoice("heap", asynchronous, options=backend.store_options())

@@ -30,16 +30,16 @@ from tidemark.errors import (
 )
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.source import SourceOperator
-from tidemark.plan.vertex import load_functions
-from tidemark.protocol.batch import MAX_WATERMARK, SMALL_BATCH
+from tidemark.plan.vertex import Vertex, load_functions
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
-from tidemark.protocol.frames import EMPTY, BatchHeader, CutRequest
-from tidemark.slot.mailbox import Errands
+from tidemark.protocol.frames import BatchHeader, CutRequest
+from tidemark.slot.mailbox import Mailbox
+from tidemark.slot.task import SlotTask
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
-from tidemark.subtask.cuts import PendingCuts, write_cuts
-from tidemark.subtask.hosting import Hosted, Hosting, SlotMeans
+from tidemark.subtask.snapshots import PendingCuts, write_cuts
+from tidemark.subtask.task_state import TaskStateManager
 
 __all__ = ["SlotHost"]
 
@@ -58,15 +58,18 @@ class SlotHost:
             scratch: Private local directory; the host creates and deletes what is below.
         """
         self.metrics = MetricRegistry()
-        self._means = SlotMeans(clock, storage, scratch, self.metrics)
+        self._clock = clock
+        self._storage = storage
+        self._scratch = scratch
         self._lock = threading.RLock()
-        self._errands = Errands(self._lock)
-        self._hosted: dict[int, Hosted] = {}
+        self._mailbox = Mailbox(self._lock)
+        self._tasks: dict[int, SlotTask] = {}
         self._channels: dict[tuple[int, int, int], int] = {}
         self._epoch = -1
         self._failed: FailureInfo | None = None
-        self._hosting: Hosting | None = None
+        self._deployment: Deployment | None = None
         """What is deployed, None while nothing is."""
+        self._state: TaskStateManager | None = None
         self._local: LocalCopies | None = None
         """Copies of checkpoints on this machine; they outlive the attempt."""
         self._cuts = PendingCuts()
@@ -84,12 +87,13 @@ class SlotHost:
         """
         with self._lock:
             self.reset()
-            hosting = self._hosting = Hosting(deployment, self._means)
-            self._local = hosting.local
+            state = self._state = TaskStateManager(deployment, self._storage, self._scratch)
+            self._deployment = deployment
+            self._local = state.local
             try:
                 for vertex in load_functions(deployment.vertices):
                     if deployment.slot < vertex.parallelism:
-                        self._host(vertex, hosting)
+                        self._start(vertex, deployment, state)
             except BaseException:
                 self.reset()
                 raise
@@ -97,21 +101,21 @@ class SlotHost:
     def reset(self) -> None:
         """Close every operator and forget the attempt."""
         with self._lock:
-            for hosted in reversed(list(self._hosted.values())):
+            for task in reversed(list(self._tasks.values())):
                 try:
-                    hosted.operator.close()
+                    task.close()
                 except Exception:
-                    _log.warning("close() of operator '%s' failed", hosted.vertex.name, exc_info=True)
+                    _log.warning("close() of operator '%s' failed", task.info.name, exc_info=True)
             self._cuts.clear()
-            self._hosted.clear()
+            self._tasks.clear()
             self._channels.clear()
             self.queryable.clear()
             self._failed = None
             self._epoch = -1
-            if self._hosting is not None:
-                self._hosting.close()
-            self._hosting = None
-            shutil.rmtree(self._means.scratch, ignore_errors=True)
+            if self._state is not None:
+                self._state.close()
+            self._deployment = self._state = None
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def finish(self) -> None:
         """The input has ended and everything is processed: close every operator.
@@ -121,12 +125,12 @@ class SlotHost:
         """
         failure: FailureInfo | None = None
         with self._lock:
-            for hosted in reversed(list(self._hosted.values())):
+            for task in reversed(list(self._tasks.values())):
                 try:
-                    hosted.operator.close()
+                    task.close()
                 except Exception as exc:
-                    failure = failure or self._describe(exc, hosted)
-            self._hosted.clear()
+                    failure = failure or self._describe(exc, task)
+            self._tasks.clear()
             self.queryable.clear()
         if failure is not None:
             raise failure.error()
@@ -140,14 +144,14 @@ class SlotHost:
     def handle(self, raw_header: Any, body: Any) -> tuple[Any, Any]:
         """Process one data frame and return the answering frame; failures are answers too."""
         header = BatchHeader(*raw_header)
-        hosted: Hosted | None = None
+        task: SlotTask | None = None
         with self._lock:
-            self._errands.run()
+            self._mailbox.run()
             try:
-                hosted = self._enter(header)
-                return self._process(hosted, header, body)
+                task = self._enter(header)
+                return task.process(header, body, self._mailbox.run, bool(self.queryable))
             except Exception as exc:
-                info = self._describe(exc, hosted)
+                info = self._describe(exc, task)
                 if not isinstance(exc, StaleChannelError):
                     self._failed = info
                 return ("error",), pickle.dumps(info)
@@ -160,8 +164,8 @@ class SlotHost:
         """
         started = time.perf_counter()
         with self._lock:
-            if self._hosting is not None:
-                self._cuts.make(request, self._hosted.values())
+            if self._deployment is not None:
+                self._cuts.make(request, self._tasks.values())
         return round((time.perf_counter() - started) * 1000)
 
     def write(self, request: CutRequest) -> dict[str, SubtaskState]:
@@ -173,10 +177,10 @@ class SlotHost:
                 backend may carry.
         """
         with self._lock:
-            cuts, hosting = self._cuts.take(request.checkpoint_id), self._hosting
+            cuts, state = self._cuts.take(request.checkpoint_id), self._state
         # Nothing can be cut while nothing is deployed, and `reset` gives up what was.
-        assert hosting is not None
-        return write_cuts(cuts, request, hosting.deployment.slot, hosting.writer)
+        assert state is not None
+        return write_cuts(cuts, request, state.writer)
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is complete for the whole job.
@@ -187,8 +191,8 @@ class SlotHost:
         with self._lock:
             if self._local is not None:
                 self._local.completed(checkpoint_id)
-            for hosted in self._hosted.values():
-                hosted.operator.notify_checkpoint_complete(checkpoint_id)
+            for task in self._tasks.values():
+                task.operator.notify_checkpoint_complete(checkpoint_id)
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """The checkpoint was given up."""
@@ -196,27 +200,27 @@ class SlotHost:
             self._cuts.drop(checkpoint_id)
             if self._local is not None:
                 self._local.aborted(checkpoint_id)
-            for hosted in self._hosted.values():
-                hosted.operator.notify_checkpoint_aborted(checkpoint_id)
+            for task in self._tasks.values():
+                task.operator.notify_checkpoint_aborted(checkpoint_id)
 
     def source_status(self) -> dict[int, dict[str, Any]]:
         """Vertex -> status of each source function here (see `SourceOperator.status`)."""
         return {
-            vertex_id: hosted.operator.status()
-            for vertex_id, hosted in list(self._hosted.items())
-            if isinstance(hosted.operator, SourceOperator)
+            vertex_id: task.operator.status()
+            for vertex_id, task in list(self._tasks.items())
+            if isinstance(task.operator, SourceOperator)
         }
 
     def current_attempt(self) -> int:
         """The attempt that is deployed, -1 if none is or if it has failed here, perhaps amid a record."""
-        hosting = self._hosting
-        return -1 if hosting is None or self._failed is not None else hosting.deployment.attempt
+        deployment = self._deployment
+        return -1 if deployment is None or self._failed is not None else deployment.attempt
 
     def published(self) -> dict[str, tuple[int, int]]:
         """Queryable name -> (max parallelism, parallelism) of the operator that published it here."""
-        vertices = {hosted.vertex.uid: hosted.vertex for hosted in self._hosted.values()}
+        infos = {task.info.uid: task.info for task in self._tasks.values()}
         return {
-            name: (vertices[uid].max_parallelism, vertices[uid].parallelism)
+            name: (infos[uid].max_parallelism, infos[uid].parallelism)
             for name, (_descriptor, _backend, uid) in self.queryable.items()
         }
 
@@ -229,17 +233,17 @@ class SlotHost:
 
         def collect() -> dict[str, Any]:
             entries = 0
-            for hosted in self._hosted.values():
-                backend = getattr(hosted.operator, "backend", None)
+            for task in self._tasks.values():
+                backend = getattr(task.operator, "backend", None)
                 if backend is not None:
                     entries += backend.num_entries()
             return {"entries": entries, "metrics": self.metrics.snapshot()}
 
-        return self._errands.ask(collect, timeout)  # type: ignore[no-any-return]
+        return self._mailbox.ask(collect, timeout)  # type: ignore[no-any-return]
 
     def ask(self, question: Callable[[], Any]) -> Any:
         """Run `question` between two chunks of records, never inside one; from any thread."""
-        return self._errands.ask(question)
+        return self._mailbox.ask(question)
 
     def abandon(self) -> None:
         """Refuse everything from now on without waiting for user code, whose thread is left behind.
@@ -247,14 +251,14 @@ class SlotHost:
         Records of the attempt are refused, snapshots are not written, questions fail and source functions emit
         nothing any more.
         """
-        self._hosting = None
-        self._errands.close()
-        for hosted in list(self._hosted.values()):
-            if isinstance(hosted.operator, SourceOperator):
-                hosted.operator.disconnect()
+        self._deployment = self._state = None
+        self._mailbox.close()
+        for task in list(self._tasks.values()):
+            if isinstance(task.operator, SourceOperator):
+                task.operator.disconnect()
 
-    def _enter(self, header: BatchHeader) -> Hosted:
-        attempt = None if self._hosting is None else self._hosting.deployment.attempt
+    def _enter(self, header: BatchHeader) -> SlotTask:
+        attempt = None if self._deployment is None else self._deployment.attempt
         if header.attempt != attempt:
             raise StaleChannelError(
                 f"Attempt {header.attempt} sent records to a slot of attempt {attempt}; they were refused."
@@ -277,64 +281,29 @@ class SlotHost:
                 "a Spark task was retried. The epoch fails and the job restores its last checkpoint."
             )
         self._channels[channel] = expected + 1
-        return self._hosted[header.vertex]
+        return self._tasks[header.vertex]
 
-    def _process(self, hosted: Hosted, header: BatchHeader, body: Any) -> tuple[Any, Any]:
-        operator, out = hosted.operator, hosted.out
-        if hosted.epoch != header.epoch:
-            hosted.epoch = header.epoch
-            self._begin_epoch(hosted, header.watermark)
-        status = None
-        if isinstance(operator, SourceOperator):
-            status = operator.take(out)
-        elif header.flags != EMPTY:
-            index = hosted.vertex.inputs[header.edge].input_index
-            limit = SMALL_BATCH if self.queryable else operator.batch_limit
-            for batch in hosted.codecs[header.edge].decode_parts(header.flags, body, limit):
-                operator.process(index, batch, out)
-                self._errands.run()
-        main, sides = out.drain()
-        sections: list[tuple[str | None, int, int]] = []
-        bodies: list[Any] = []
-        for tag, codec, batch in [
-            (None, hosted.main, main),
-            *((t, hosted.sides.get(t), b) for t, b in sides.items()),
-        ]:
-            if codec is not None and batch.values:
-                flags, data = codec.encode(batch)
-                view = memoryview(data)
-                sections.append((tag, flags, view.nbytes))
-                bodies.append(view)
-        answer = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-        return ("ok", operator.next_processing_timer(), sections, status), answer
-
-    def _begin_epoch(self, hosted: Hosted, watermark: int) -> None:
-        operator, out = hosted.operator, hosted.out
-        if watermark > hosted.watermark:
-            hosted.watermark = watermark
-            operator.advance_watermark(watermark, out)
-            if watermark == MAX_WATERMARK and not hosted.ended:
-                hosted.ended = True
-                for index in sorted({edge.input_index for edge in hosted.vertex.inputs}):
-                    operator.end_input(index, out)
-        operator.advance_processing_time(self._means.clock.now(), out)
-
-    def _describe(self, exc: Exception, hosted: Hosted | None) -> FailureInfo:
-        slot = self._hosting.deployment.slot if self._hosting is not None else None
-        if hosted is None:
+    def _describe(self, exc: Exception, task: SlotTask | None) -> FailureInfo:
+        slot = self._deployment.slot if self._deployment is not None else None
+        if task is None:
             return FailureInfo.of(exc, slot=slot)
-        return FailureInfo.of(exc, hosted.vertex.name, hosted.vertex.uid, slot)
+        return FailureInfo.of(exc, task.info.name, task.info.uid, slot)
 
-    def _host(self, vertex: Any, hosting: Hosting) -> None:
+    def _start(self, vertex: Vertex, deployment: Deployment, state: TaskStateManager) -> None:
         try:
-            hosted = self._hosted[vertex.id] = hosting.build(vertex)
-            hosting.open(hosted, self._publish, self.on_ready)
+            task = SlotTask(vertex, deployment, state, self._clock, self.metrics, self._publish)
+            self._tasks[vertex.id] = task
+            if isinstance(task.operator, SourceOperator):
+                task.operator.on_ready = self.on_ready
+            task.setup()
+            task.restore(state.restored(vertex), task.watermark)
+            task.open()
         except (ExecutionError, StorageError, RestoreError):
             # Whoever chose the snapshot tells a damaged one from a failing function by the type.
             raise
         except Exception as exc:
-            info = FailureInfo.of(exc, vertex.name, vertex.uid, hosting.deployment.slot)
-            raise info.error(job_id=hosting.deployment.job_id) from exc
+            info = FailureInfo.of(exc, vertex.name, vertex.uid, deployment.slot)
+            raise info.error(job_id=deployment.job_id) from exc
 
     def _publish(self, descriptor: StateDescriptor, backend: KeyedStateBackend, uid: str) -> None:
         name = descriptor.get_queryable_state_name()

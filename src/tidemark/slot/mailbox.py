@@ -11,10 +11,10 @@ from typing import Any
 
 from tidemark.errors import IllegalStateError
 
-__all__ = ["Errands"]
+__all__ = ["Mailbox"]
 
 
-class Errands:
+class Mailbox:
     """Questions that wait for whoever holds the slot's lock."""
 
     def __init__(self, lock: threading.RLock) -> None:

@@ -31,8 +31,8 @@ from tidemark.rpc import Server
 from tidemark.slot.control import serve_requests
 from tidemark.slot.host import SlotHost
 from tidemark.slot.processes import process_started
-from tidemark.slot.snapshots import write_snapshot
 from tidemark.slot.stacks import operator_stacks
+from tidemark.subtask.snapshots import acknowledgement
 from tidemark.wire import PATIENCE_S, Connection, WireClosed, connect, listen
 
 __all__ = ["SlotServer"]
@@ -173,7 +173,7 @@ class SlotServer:
         return took
 
     def _write(self, request: CutRequest) -> None:
-        self._event(write_snapshot(self._settings["slot"], self._host, request))
+        self._event(acknowledgement(self._settings["slot"], request, self._host.write))
 
     def _event(self, event: SlotEvent) -> None:
         control = self._control

@@ -20,28 +20,28 @@ from tidemark.api.functions import KeySelector
 from tidemark.api.state_backends import StateBackend
 from tidemark.checkpoint.layout import SnapshotLocation
 from tidemark.checkpoint.metadata import SubtaskState
-from tidemark.checkpoint.snapshot_writer import SnapshotWriter, SubtaskTarget
+from tidemark.checkpoint.snapshot_writer import SnapshotWriter
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import SystemClock
 from tidemark.errors import ExecutionError
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import Operator, OperatorEnvironment, Output, SubtaskInfo
+from tidemark.operators.base import Operator, Output
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.operators.keyed import KeyedProcessOperator
 from tidemark.operators.routing import KeyRouter
 from tidemark.operators.stateless import ProcessOperator, method_of
+from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.batch import Batch
-from tidemark.state.backend import BackendParameters, KeyedStateBackend
+from tidemark.protocol.deployment import BackendChoice
 from tidemark.state.descriptors import MapStateDescriptor
 from tidemark.state.primitives import BroadcastState
-from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state_processor.functions import (
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
     StateBootstrapFunction,
 )
 from tidemark.state_processor.streams import BoundedData
-from tidemark.state_processor.tables import make_store
+from tidemark.subtask.subtask import Subtask
 from tidemark.types.typeinfo import TypeInformation
 
 __all__ = [
@@ -211,19 +211,25 @@ class BootstrapWork:
         """
         function, _selector = cloudpickle.loads(self.code)
         keyed = self.kind is BootstrapKind.KEYED
-        groups = self.ranges[index] if keyed else None
+        clock = SystemClock()
         with tempfile.TemporaryDirectory(prefix="tidemark-bootstrap-") as scratch:
-            operator = self._operator(function)
-            operator.setup(self._environment(index, groups, Path(scratch)))
+            subtask = Subtask(
+                self._operator(function),
+                SubtaskInfo(
+                    self.uid, self.uid, index, max(len(self.ranges), 1), self.max_parallelism, keyed=keyed
+                ),
+                clock=clock,
+                metrics=MetricRegistry(),
+                backend=BackendChoice.of(self.backend),
+                directory=Path(scratch) / "store",
+            )
             try:
-                operator.initialize(None)
-                operator.open()
-                self._feed(operator, elements, self.router() if keyed else None)
-                cut = operator.cut(self.checkpoint_id, SystemClock().now())
-                target = SubtaskTarget(self.checkpoint_id, self.location, self.uid, index, groups)
-                return SnapshotWriter(storage).write_subtask(target, cut)
+                subtask.start()
+                self._feed(subtask.operator, elements, self.router() if keyed else None)
+                cut = subtask.cut(self.checkpoint_id, clock.now())
+                return cut.write(SnapshotWriter(storage), self.location)
             finally:
-                operator.close()
+                subtask.close()
 
     def _operator(self, function: Any) -> Operator:
         if self.kind is BootstrapKind.KEYED:
@@ -231,24 +237,6 @@ class BootstrapWork:
         if self.kind is BootstrapKind.OPERATOR:
             return ProcessOperator(function)
         return _BroadcastBootstrapOperator(function)
-
-    def _environment(self, index: int, groups: tuple[int, int] | None, scratch: Path) -> OperatorEnvironment:
-        clock = SystemClock()
-
-        def make_backend(key: TypeSerializer[Any]) -> KeyedStateBackend:
-            assert groups is not None
-            parameters = BackendParameters(
-                key,
-                self.max_parallelism,
-                groups,
-                clock,
-                directory=scratch / "store",
-                options={} if self.backend is None else self.backend.store_options(),
-            )
-            return make_store(self.backend, parameters)
-
-        info = SubtaskInfo(self.uid, self.uid, index, max(len(self.ranges), 1), self.max_parallelism)
-        return OperatorEnvironment(info, clock, MetricRegistry().group(self.uid), make_backend)
 
     @staticmethod
     def _feed(operator: Operator, elements: Iterable[list[Any]], router: KeyRouter | None) -> None:

@@ -20,9 +20,9 @@ from tidemark.api.windows.window import Window
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import SubtaskInfo
 from tidemark.operators.merging_windows import MERGING_WINDOWS
 from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
+from tidemark.plan.vertex import SubtaskInfo
 from tidemark.state.backend import NO_KEY, KeyedStateBackend
 from tidemark.state.canonical import StateSerializers, read_rows
 from tidemark.state.descriptors import StateDescriptor, StateKind

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from tidemark.api.state_backends import EmbeddedRocksDBStateBackend, StateBackend
 from tidemark.checkpoint.format.read import read_schema, read_table
-from tidemark.checkpoint.restore import restore_keyed_state
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import Clock, SystemClock
 from tidemark.errors import StateMigrationException, UnknownStateError
+from tidemark.protocol.deployment import BackendChoice
 from tidemark.state.backend import BackendParameters, KeyedStateBackend
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import StateKind
@@ -30,13 +30,13 @@ from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.snapshot import StateMeta, state_schema
 from tidemark.state_processor.input_splits import InputSplit
 from tidemark.state_processor.open_snapshot import OpenSnapshot
-from tidemark.subtask.stores import create_store
+from tidemark.subtask.backend_factory import create_backend
+from tidemark.subtask.restored_state import load_restored_state
 
 __all__ = [
     "canonical_schema",
     "canonical_tables",
     "key_serializer_of",
-    "make_store",
     "restored_backend",
 ]
 
@@ -109,16 +109,6 @@ def _stored(split: InputSplit, storage: Storage) -> list[Table]:
     return [(meta, chain.from_iterable(parts)) for meta, parts in found.values()]
 
 
-def make_store(backend: StateBackend | None, parameters: BackendParameters) -> KeyedStateBackend:
-    """The keyed store a backend stands for; the heap without one."""
-    if backend is None:
-        return create_store("heap", parameters)
-    custom = getattr(backend, "create_keyed_state_backend", None)
-    if custom is not None:
-        return custom(parameters)  # type: ignore[no-any-return]
-    return create_store(backend.store, parameters)
-
-
 @contextmanager
 def restored_backend(
     split: InputSplit,
@@ -133,6 +123,7 @@ def restored_backend(
     """
     if split.restore.natives and (backend is None or backend.store != "rocksdb"):
         backend = EmbeddedRocksDBStateBackend()
+    choice = BackendChoice.of(backend)
     with tempfile.TemporaryDirectory(prefix="tidemark-processor-") as folder:
         scratch = Path(folder)
         parameters = BackendParameters(
@@ -141,11 +132,11 @@ def restored_backend(
             split.key_groups,
             clock or SystemClock(),
             directory=scratch / "store",
-            options={} if backend is None else backend.store_options(),
+            options=choice.options,
         )
-        store = make_store(backend, parameters)
+        store = create_backend(choice, parameters)
         try:
-            restore_keyed_state(split.restore, storage, store, scratch / "files")
+            load_restored_state(split.restore, storage, scratch / "files").fill(store)
             yield store
         finally:
             store.close()

@@ -22,13 +22,13 @@ from tidemark.config import Configuration, Options
 from tidemark.ids import new_job_id
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MIN_WATERMARK
-from tidemark.protocol.deployment import StorageChoice
+from tidemark.protocol.deployment import BackendChoice, StorageChoice
 from tidemark.runtime.execution import CRASH_POINTS, JobExecution
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.sources.driver import CollectionSource, DriverSource, SourcePoll
 from tidemark.runtime.sources.factory import DriverSourceContext, make_source
 from tidemark.runtime.sources.splits import IndexSplit
-from tidemark.runtime.storage import StoragePlan, backend_choice
+from tidemark.runtime.storage import StoragePlan
 
 __all__ = [
     "ADVANCE",
@@ -248,7 +248,7 @@ class _Script:
         graph, settings, _caches = environment._prepared("script")
         engine = LocalEngine(self._clock, self._storage, self._pool)
         plan = StoragePlan(self._storage, self._storage, "/script", StorageChoice())
-        backend = backend_choice(settings)
+        backend = BackendChoice.of(settings.state_backend)
         job = JobExecution(
             graph, settings, self._job_id, engine, self._make_source, self._clock, plan, backend
         )

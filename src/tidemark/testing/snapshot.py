@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tidemark.checkpoint.format.native import fetch_native
 from tidemark.checkpoint.layout import SnapshotLocation
 from tidemark.checkpoint.metadata.model import (
     CheckpointMetadata,
@@ -21,14 +20,14 @@ from tidemark.checkpoint.metadata.model import (
 )
 from tidemark.checkpoint.metadata.registry import decode, encode
 from tidemark.checkpoint.rescale import SubtaskRestore, plan_restore, resolve_max_parallelism
-from tidemark.checkpoint.restore import restored_tables, restored_timers
-from tidemark.checkpoint.snapshot_writer import SnapshotWriter, SubtaskTarget, WriterOptions
+from tidemark.checkpoint.snapshot_writer import SnapshotWriter, WriterOptions
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.errors import ConfigError, MaxParallelismError
-from tidemark.operators.base import NativeRestore, RestoredState, SubtaskInfo
+from tidemark.operators.base import RestoredState
 from tidemark.paths import join
 from tidemark.state.redistribution import redistribute
-from tidemark.state.snapshot import OperatorCut
+from tidemark.subtask.restored_state import load_restored_state
+from tidemark.subtask.subtask import SubtaskCut
 
 __all__ = ["OperatorSnapshot"]
 
@@ -59,25 +58,16 @@ class OperatorSnapshot:
 
     @classmethod
     def of_cut(
-        cls,
-        cut: OperatorCut,
-        info: SubtaskInfo,
-        key_groups: tuple[int, int] | None,
-        options: WriterOptions,
-        checkpoint_id: int,
-        *,
-        is_savepoint: bool = False,
+        cls, cut: SubtaskCut, options: WriterOptions, *, is_savepoint: bool = False
     ) -> OperatorSnapshot:
         """A snapshot whose asynchronous part writes `cut`."""
 
         def finish() -> OperatorState:
-            storage = MemoryStorage()
-            target = SubtaskTarget(checkpoint_id, _LOCATION, info.uid, info.index, key_groups)
-            subtask = SnapshotWriter(storage, options).write_subtask(target, cut)
-            subtask = _with_files_inside(subtask, storage)
+            info, storage = cut.info, MemoryStorage()
+            subtask = _with_files_inside(cut.write(SnapshotWriter(storage, options), _LOCATION), storage)
             return OperatorState(info.uid, info.name, info.parallelism, info.max_parallelism, (subtask,))
 
-        return cls(checkpoint_id, is_savepoint, finish)
+        return cls(cut.checkpoint_id, is_savepoint, finish)
 
     @property
     def state(self) -> OperatorState:
@@ -178,13 +168,7 @@ class OperatorSnapshot:
             tuple([subtask.native for subtask in state.subtasks if subtask.native is not None]),
             tuple([part for subtask in state.subtasks for part in subtask.operator]),
         )
-        storage = MemoryStorage()
-        natives = []
-        for number, native in enumerate(plan.natives):
-            files = fetch_native(native, storage, "", "", scratch / f"native-{number}")
-            natives.append(NativeRestore(native.kind, files, native.extra, list(native.metas)))
-        tables = [*restored_tables(plan, storage), *restored_timers(plan, storage)]
-        return RestoredState([(table.meta, table.batches) for table in tables], natives, list(plan.operator))
+        return load_restored_state(plan, MemoryStorage(), scratch)
 
     def __repr__(self) -> str:
         kind = "savepoint" if self.is_savepoint else "checkpoint"

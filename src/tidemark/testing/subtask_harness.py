@@ -24,15 +24,14 @@ from tidemark.clock import Clock, ManualClock
 from tidemark.config import Configuration, Options, RuntimeExecutionMode
 from tidemark.errors import IllegalStateError
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import Operator, OperatorEnvironment, Output, RestoredState, SubtaskInfo
+from tidemark.operators.base import Operator, Output, RestoredState
 from tidemark.operators.factory import create_operator
 from tidemark.operators.keyed_operator import KeyedOperator
+from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.batch import MAX_WATERMARK, Batch
-from tidemark.state.backend import BackendParameters, KeyedStateBackend
-from tidemark.state.key_groups import compute_key_group_range_for_operator_index
+from tidemark.protocol.deployment import BackendChoice
 from tidemark.state.key_tokens import KeyTokens, key_serializer_for
-from tidemark.state.serializers.base import TypeSerializer
-from tidemark.subtask.stores import create_store
+from tidemark.subtask.subtask import Subtask
 from tidemark.testing.snapshot import OperatorSnapshot
 from tidemark.types.typeinfo import TypeInformation, to_type_info
 
@@ -63,12 +62,7 @@ class SubtaskHarness:
             configuration = Configuration.from_dict(configuration or {})
         self._configuration = configuration
         self._backend = self._resolve(state_backend)
-        self._info = SubtaskInfo(UID, UID, subtask_index, parallelism, max_parallelism)
-        self._key_groups = compute_key_group_range_for_operator_index(
-            max_parallelism, parallelism, subtask_index
-        )
         self._operator = spec if isinstance(spec, Operator) else create_operator(spec, self._key_type)
-        self._keyed = isinstance(self._operator, KeyedOperator)
         self._tokens = KeyTokens(key_serializer_for(self._key_type))
         # Only stores that keep files create it; gone with the harness, closed or not.
         self._scratch = Path(tempfile.gettempdir()) / f"tidemark-harness-{uuid.uuid4().hex}"
@@ -80,31 +74,21 @@ class SubtaskHarness:
         self._watermarks: list[int] = []
         self._initialized = False
         self._opened = False
-        self._operator.setup(
-            OperatorEnvironment(
-                self._info,
-                self._clock,
-                self._metrics.group(UID),
-                self._make_backend,
-                batch_mode=configuration.get(Options.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
-            )
+        keyed = isinstance(self._operator, KeyedOperator)
+        self._subtask = Subtask(
+            self._operator,
+            SubtaskInfo(UID, UID, subtask_index, parallelism, max_parallelism, keyed=keyed),
+            clock=self._clock,
+            metrics=self._metrics,
+            backend=BackendChoice.of(self._backend),
+            directory=self._scratch / "store",
+            batch_mode=configuration.get(Options.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
         )
+        self._subtask.setup()
 
     def _resolve(self, chosen: StateBackend | None) -> StateBackend:
         backend = chosen or backend_by_name(self._configuration)
         return backend.configured(self._configuration) if self._configuration.key_set() else backend
-
-    def _make_backend(self, key_serializer: TypeSerializer[Any]) -> KeyedStateBackend:
-        parameters = BackendParameters(
-            key_serializer,
-            self._info.max_parallelism,
-            self._key_groups,
-            self._clock,
-            self._backend.is_using_asynchronous_snapshots(),
-            self._scratch / "store",
-            self._backend.store_options(),
-        )
-        return create_store(self._backend.store, parameters)
 
     def initialize_state(self, snapshot: OperatorSnapshot) -> None:
         """Start from `snapshot`; before `open`.
@@ -114,22 +98,21 @@ class SubtaskHarness:
         """
         if self._initialized:
             raise IllegalStateError("initialize_state() comes before open(), and once.")
-        scratch = self._scratch / "restore"
-        groups = self._key_groups if self._keyed else None
-        self._initialize(snapshot.restored(groups, self._info.max_parallelism, scratch))
+        info = self._subtask.info
+        self._restore(snapshot.restored(info.key_groups, info.max_parallelism, self._scratch / "restore"))
 
-    def _initialize(self, restored: RestoredState | None) -> None:
+    def _restore(self, state: RestoredState | None) -> None:
         self._initialized = True
-        self._operator.initialize(restored)
+        self._subtask.restore(state)
 
     def open(self) -> None:
         """Start the function; processing-time timers that became due since the snapshot fire."""
         if self._opened:
             return
         if not self._initialized:
-            self._initialize(None)
+            self._restore(None)
         self._opened = True
-        self._operator.open()
+        self._subtask.open()
         self._drive(lambda out: self._operator.advance_processing_time(self._clock.now(), out))
 
     def _drive(self, call: Callable[[Output], None]) -> None:
@@ -208,15 +191,8 @@ class SubtaskHarness:
     ) -> OperatorSnapshot:
         if not self._opened:
             self.open()
-        cut = self._operator.cut(checkpoint_id, timestamp, incremental=incremental)
-        snapshot = OperatorSnapshot.of_cut(
-            cut,
-            self._info,
-            self._key_groups if self._keyed else None,
-            self._writer_options(),
-            checkpoint_id,
-            is_savepoint=is_savepoint,
-        )
+        cut = self._subtask.cut(checkpoint_id, timestamp, incremental=incremental)
+        snapshot = OperatorSnapshot.of_cut(cut, self._writer_options(), is_savepoint=is_savepoint)
         if not self._backend.is_using_asynchronous_snapshots():
             snapshot.to_bytes()
         return snapshot
@@ -248,7 +224,7 @@ class SubtaskHarness:
     def close(self) -> None:
         """Close the function and delete what the harness kept on disk."""
         try:
-            self._operator.close()
+            self._subtask.close()
         finally:
             self._remove_scratch()
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.checkpoint.tables import FakeKeyedCut, FakeTable, rows_in, rows_of
@@ -9,13 +10,13 @@ from tests.unit.checkpoint.tables import FakeKeyedCut, FakeTable, rows_in, rows_
 from tidemark.checkpoint.layout import JobLayout
 from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState
-from tidemark.checkpoint.rescale import plan_restore
-from tidemark.checkpoint.restore import restore_keyed_state, restored_tables, restored_timers
+from tidemark.checkpoint.rescale import SubtaskRestore, plan_restore
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter, SubtaskTarget, WriterOptions
-from tidemark.checkpoint.storage import FileSystemStorage, MemoryStorage
+from tidemark.checkpoint.storage import FileSystemStorage, MemoryStorage, Storage
 from tidemark.errors import CheckpointError, FailureReason, StorageError
 from tidemark.state.descriptors import StateKind
 from tidemark.state.snapshot import NativeCut, OperatorCut, OperatorStatePart, Redistribution
+from tidemark.subtask.restored_state import load_restored_state
 
 JOB = "ab" * 16
 LAYOUT = JobLayout("root", JOB)
@@ -39,6 +40,12 @@ def native_cut(directory: Path, files: dict[str, bytes]) -> OperatorCut:
     paths = {name: directory / name for name in files}
     shared = frozenset(name for name in files if name.endswith(".sst"))
     return OperatorCut(FakeKeyedCut([FakeTable([])], NativeCut("rocksdb", paths, shared, b"extra")))
+
+
+def tables_of(plan: SubtaskRestore, storage: Storage, *, timers: bool = False) -> list[Any]:
+    """The restored tables of keyed state, or of timers."""
+    state = load_restored_state(plan, storage, Path("unused"))
+    return [table for table in state.tables if (table[0].kind is StateKind.TIMER) == timers]
 
 
 class RecordingBackend:
@@ -99,8 +106,8 @@ def test_the_memory_variant_puts_everything_into_the_handles() -> None:
 
     assert storage.list("root") == []
     (plan,) = plan_restore(*snapshot(state), LAYOUT.checkpoint(1), 1)
-    (table,) = restored_tables(plan, MemoryStorage())
-    assert rows_of(table.batches) == rows
+    ((_meta, batches),) = tables_of(plan, MemoryStorage())
+    assert rows_of(batches) == rows
 
 
 @pytest.mark.parametrize("kind", ["keyed", "operator"])
@@ -153,8 +160,8 @@ def test_keyed_state_and_timers_move_by_key_group(old: int, new: int) -> None:
         first, last = range_of(128, new, i)
         wanted = [row for row in rows if first <= row[0] <= last]
         assert plan.key_groups == (first, last)
-        assert [r for t in restored_tables(plan, storage) for r in rows_of(t.batches)] == wanted
-        assert [r for t in restored_timers(plan, storage) for r in rows_of(t.batches)] == wanted
+        assert [r for _, batches in tables_of(plan, storage) for r in rows_of(batches)] == wanted
+        assert [r for _, batches in tables_of(plan, storage, timers=True) for r in rows_of(batches)] == wanted
 
 
 def test_a_state_without_rows_is_not_forgotten() -> None:
@@ -163,7 +170,7 @@ def test_a_state_without_rows_is_not_forgotten() -> None:
 
     plans = plan_restore(*snapshot(state), LAYOUT.checkpoint(1), 2)
 
-    assert [[t.meta.name for t in restored_tables(plan, storage)] for plan in plans] == [["count"], ["count"]]
+    assert [[meta.name for meta, _ in tables_of(plan, storage)] for plan in plans] == [["count"], ["count"]]
 
 
 def test_shared_native_files_are_uploaded_once(tmp_path: Path) -> None:
@@ -183,7 +190,7 @@ def test_shared_native_files_are_uploaded_once(tmp_path: Path) -> None:
     assert set(first.shared_files()) < set(second.shared_files())
     (plan,) = plan_restore(*snapshot(second), LAYOUT.checkpoint(2), 1)
     backend = RecordingBackend()
-    restore_keyed_state(plan, storage, backend, tmp_path / "scratch")
+    load_restored_state(plan, storage, tmp_path / "scratch").fill(backend)
     assert backend.native == [{"1.sst": old, "2.sst": b"n" * 100, "MANIFEST": b"m2"}]
 
 
@@ -224,7 +231,7 @@ def test_files_a_backend_was_restored_from_are_recognised_by_content(tmp_path: P
     assert len(storage.list(LAYOUT.shared)) == 3
     (plan,) = plan_restore(*snapshot(second), LAYOUT.checkpoint(2), 1)
     backend = RecordingBackend()
-    restore_keyed_state(plan, storage, backend, tmp_path / "scratch")
+    load_restored_state(plan, storage, tmp_path / "scratch").fill(backend)
     assert backend.native == [{"3.sst": b"y" * 2000, "4.sst": b"z" * 2000}]
 
 
@@ -241,7 +248,7 @@ def test_a_damaged_native_file_is_named(tmp_path: Path, damage: str) -> None:
     (plan,) = plan_restore(*snapshot(state), LAYOUT.checkpoint(1), 1)
 
     with pytest.raises(StorageError, match=name):
-        restore_keyed_state(plan, storage, RecordingBackend(), tmp_path / "scratch")
+        load_restored_state(plan, storage, tmp_path / "scratch").fill(RecordingBackend())
 
 
 @pytest.fixture
@@ -263,7 +270,7 @@ def restore_all(with_copies, *, local: bool) -> RecordingBackend:
     storage, copies, plans, _, tmp_path = with_copies
     backend = RecordingBackend()
     for i, plan in enumerate(plans):
-        restore_keyed_state(plan, storage, backend, tmp_path / f"scratch{i}", copies if local else None)
+        load_restored_state(plan, storage, tmp_path / f"scratch{i}", copies if local else None).fill(backend)
     return backend
 
 

@@ -22,7 +22,7 @@ from tidemark.api.windows.assigners import TumblingEventTimeWindows
 from tidemark.clock import ManualClock
 from tidemark.errors import ConfigError
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import OperatorEnvironment, Output, SubtaskInfo
+from tidemark.operators.base import OperatorEnvironment, Output
 from tidemark.operators.broadcast import BroadcastOperator, KeyedBroadcastOperator
 from tidemark.operators.detach import detached
 from tidemark.operators.emission import emit_result, stamps_of
@@ -34,7 +34,9 @@ from tidemark.operators.sink import SinkOperator
 from tidemark.operators.stateless import method_of
 from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.operators.window import WindowOperator
+from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.batch import MIN_WATERMARK, Batch
+from tidemark.protocol.deployment import BackendChoice
 from tidemark.state.backend import BackendParameters
 from tidemark.state.descriptors import (
     AggregatingStateDescriptor,
@@ -43,7 +45,7 @@ from tidemark.state.descriptors import (
     ValueStateDescriptor,
 )
 from tidemark.state.serializers.registry import serializer_for
-from tidemark.subtask.stores import create_store
+from tidemark.subtask.backend_factory import create_backend
 from tidemark.testing import OneInputHarness
 from tidemark.types.row import Row
 from tidemark.types.typeinfo import Types
@@ -53,7 +55,7 @@ def ready(operator, clock=None, publish=None):
     clock = clock or ManualClock()
 
     def make(key_serializer):
-        return create_store("heap", BackendParameters(key_serializer, 128, (0, 127), clock))
+        return create_backend(BackendChoice("heap"), BackendParameters(key_serializer, 128, (0, 127), clock))
 
     registry = MetricRegistry(clock)
     operator.setup(OperatorEnvironment(SubtaskInfo("op", "uid"), clock, registry.group("op"), make, publish))
@@ -303,10 +305,12 @@ def test_unknown_stores_are_refused():
     parameters = BackendParameters(serializer_for(Types.LONG()), 128, (0, 127), ManualClock())
 
     with pytest.raises(ConfigError, match="imported"):
-        create_store("no.such.module:Class", parameters)
+        create_backend(BackendChoice("no.such.module:Class"), parameters)
     with pytest.raises(ConfigError, match="KeyedStateBackend"):
-        create_store("pathlib:Path", parameters)
-    assert create_store("tidemark.backends.heap:HeapKeyedStateBackend", parameters) is not None
+        create_backend(BackendChoice("pathlib:Path"), parameters)
+    assert (
+        create_backend(BackendChoice("tidemark.backends.heap:HeapKeyedStateBackend"), parameters) is not None
+    )
 
 
 def test_emit_result_routes_tags_and_stamps_every_record():

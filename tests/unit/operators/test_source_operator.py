@@ -12,8 +12,9 @@ from tidemark.api.functions import CheckpointedFunction, CheckpointListener, Sou
 from tidemark.clock import ManualClock
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators import source as source_module
-from tidemark.operators.base import OperatorEnvironment, Output, RestoredState, SubtaskInfo
+from tidemark.operators.base import OperatorEnvironment, Output, RestoredState
 from tidemark.operators.source import SourceOperator
+from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
 from tidemark.state.descriptors import ListStateDescriptor
 from tidemark.types.typeinfo import Types

@@ -17,8 +17,8 @@ from tidemark.backends.heap.handles import (
     HeapTtlValueState,
     HeapValueState,
 )
-from tidemark.backends.heap.restored import UnregisteredState, new_table
 from tidemark.backends.heap.tables import HeapTable, HeapValueTable, unit_copier
+from tidemark.backends.heap.unregistered import UnregisteredState, new_table
 from tidemark.backends.outside import OutsideView
 from tidemark.backends.registration import (
     RegisteredStates,

@@ -40,8 +40,7 @@ def check(
     functions up to open(), where states are registered; no element is processed. Arguments of the program
     that begin with a dash go after --.
     """
-    from tidemark.cli.dry_run import check_program
-    from tidemark.cli.program import ProgramSettings
+    from tidemark.cli.program import ProgramSettings, check_program
 
     settings = ProgramSettings.of(defines, from_savepoint, allow_non_restored_state, parallelism)
     report = check_program(program, arguments, settings, from_savepoint, allow_non_restored_state)

@@ -7,11 +7,13 @@ One subtask is built over a backend that knows what every state was but holds no
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from tidemark.api.graph import NodeKind
+from tidemark.api.state_backends import CustomStateBackend
 from tidemark.backends.heap.backend import HeapKeyedStateBackend
 from tidemark.backends.registration import resolve_restored, spec_of
 from tidemark.checkpoint.metadata.model import OperatorState
@@ -19,18 +21,18 @@ from tidemark.checkpoint.rescale import resolve_max_parallelism
 from tidemark.clock import SystemClock
 from tidemark.errors import StateMigrationException, TidemarkError
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import Operator, OperatorEnvironment, RestoredState, SubtaskInfo
+from tidemark.operators.base import RestoredState
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.plan.vertex import Vertex, dump_functions, load_functions
+from tidemark.protocol.deployment import BackendChoice
 from tidemark.state.backend import BackendParameters
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.primitives import State
-from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.serializers.resolution import resolve_compatibility
 from tidemark.state.snapshot import OperatorStatePart, StateMeta
-from tidemark.subtask.building import operator_of
+from tidemark.subtask.subtask import Subtask, operator_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +50,10 @@ class Verdict(Enum):
     DROPPED = "dropped"
     NEW = "new"
     INCOMPATIBLE = "incompatible"
+
+
+_Registration = tuple[str, str, Verdict, str]
+"""Name and kind of a state that was registered, and what becomes of it, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ def check_operator(vertex: Vertex, stored: OperatorState | None, explicit: int |
             groups = resolve_max_parallelism(stored, vertex.parallelism, explicit, groups)
     except TidemarkError as exc:
         return [StateVerdict(vertex.uid, "-", "operator", Verdict.INCOMPATIBLE, str(exc))]
-    return _OperatorCheck(vertex, groups, _metas(stored), _parts(stored)).run()
+    return _OperatorCheck(replace(vertex, max_parallelism=groups), _metas(stored), _parts(stored)).run()
 
 
 def _metas(operator: OperatorState | None) -> dict[tuple[StateKind, str], StateMeta]:
@@ -109,12 +115,10 @@ class _OperatorCheck:
     def __init__(
         self,
         vertex: Vertex,
-        groups: int,
         metas: dict[tuple[StateKind, str], StateMeta],
         parts: dict[str, OperatorStatePart],
     ) -> None:
         self._vertex = vertex
-        self._groups = groups
         self._metas = metas
         self._parts = parts
         self._failed: dict[str, StateVerdict] = {}
@@ -124,45 +128,34 @@ class _OperatorCheck:
         code = dump_functions([self._vertex])
         while True:
             (vertex,) = load_functions(code)
-            backends: list[_RecordingBackend] = []
-            operator = operator_of(vertex)
+            seen: list[_Registration] = []
+            subtask = Subtask(
+                operator_of(vertex),
+                vertex.subtask(0),
+                clock=SystemClock(),
+                metrics=MetricRegistry(),
+                backend=BackendChoice.of(CustomStateBackend(partial(_RecordingBackend, seen=seen))),
+            )
             try:
-                self._start(operator, backends)
-                return self._verdicts(operator, backends)
+                subtask.setup()
+                subtask.restore(self._restored())
+                if vertex.kind is NodeKind.OPERATOR:
+                    subtask.open()
+                return self._verdicts(seen, subtask)
             except StateMigrationException as exc:
                 if exc.state_name is None or exc.state_name in self._failed:
-                    return [*self._verdicts(None, backends), self._failure(exc)]
+                    return [*self._verdicts(seen), self._failure(exc)]
                 self._leave_out(exc)
             except Exception as exc:
-                return [*self._verdicts(None, backends), self._failure(exc)]
+                return [*self._verdicts(seen), self._failure(exc)]
             finally:
-                _close(operator)
+                _close(subtask)
 
-    def _start(self, operator: Operator, backends: list[_RecordingBackend]) -> None:
-        vertex = self._vertex
-
-        def make_backend(serializer: TypeSerializer[Any]) -> _RecordingBackend:
-            backends.append(
-                _RecordingBackend(
-                    BackendParameters(serializer, self._groups, (0, self._groups - 1), SystemClock())
-                )
-            )
-            return backends[0]
-
-        info = SubtaskInfo(vertex.name, vertex.uid, 0, vertex.parallelism, self._groups)
-        operator.setup(
-            OperatorEnvironment(info, SystemClock(), MetricRegistry().group(vertex.name), make_backend)
+    def _restored(self) -> RestoredState:
+        return RestoredState(
+            tables=[(meta, ()) for (_kind, name), meta in self._metas.items() if name not in self._failed],
+            operator=[part for name, part in self._parts.items() if name not in self._failed],
         )
-        operator.initialize(
-            RestoredState(
-                tables=[
-                    (meta, ()) for (_kind, name), meta in self._metas.items() if name not in self._failed
-                ],
-                operator=[part for name, part in self._parts.items() if name not in self._failed],
-            )
-        )
-        if vertex.kind is NodeKind.OPERATOR:
-            operator.open()
 
     def _leave_out(self, exc: StateMigrationException) -> None:
         """Note the state and go on without it, to hear about the others."""
@@ -172,14 +165,13 @@ class _OperatorCheck:
         kind = part.mode.value if part is not None else next(iter(kinds), "state")
         self._failed[name] = self._verdict(name, kind, Verdict.INCOMPATIBLE, str(exc))
 
-    def _verdicts(self, operator: Operator | None, backends: list[_RecordingBackend]) -> list[StateVerdict]:
+    def _verdicts(self, seen: list[_Registration], opened: Subtask | None = None) -> list[StateVerdict]:
         # Keyed and operator states have names of their own; one of each may share a name.
         found = {(name in self._parts, name): failed for name, failed in self._failed.items()}
-        for backend in backends:
-            for name, kind, verdict, reason in backend.seen:
-                found.setdefault((False, name), self._verdict(name, kind, verdict, reason))
-        if isinstance(operator, FunctionOperator):
-            for state in self._operator_states(operator):
+        for name, kind, verdict, reason in seen:
+            found.setdefault((False, name), self._verdict(name, kind, verdict, reason))
+        if opened is not None and isinstance(opened.operator, FunctionOperator):
+            for state in self._operator_states(opened.operator):
                 found.setdefault((True, state.state), state)
         for stored_kind, name in self._metas:
             reason = "" if stored_kind is StateKind.TIMER else _UNREGISTERED
@@ -216,11 +208,11 @@ class _OperatorCheck:
 class _RecordingBackend(HeapKeyedStateBackend):
     """Judges every registration by what the snapshot says of the state; holds no rows."""
 
-    def __init__(self, parameters: BackendParameters) -> None:
+    def __init__(self, parameters: BackendParameters, seen: list[_Registration]) -> None:
         super().__init__(parameters)
         self._stored: dict[str, StateMeta] = {}
         self._judged: set[str] = set()
-        self.seen: list[tuple[str, str, Verdict, str]] = []
+        self._seen = seen
 
     def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:
         """Remember what the state was; rows are not read."""
@@ -230,7 +222,7 @@ class _RecordingBackend(HeapKeyedStateBackend):
         """Judge the registration once, then give an empty state."""
         if descriptor.name not in self._judged:
             self._judged.add(descriptor.name)
-            self.seen.append((descriptor.name, descriptor.kind.value, *self._judge(descriptor, namespace)))
+            self._seen.append((descriptor.name, descriptor.kind.value, *self._judge(descriptor, namespace)))
         return super().state(descriptor, namespace)
 
     def _judge(self, descriptor: StateDescriptor, namespace: NamespaceKind) -> tuple[Verdict, str]:
@@ -251,9 +243,9 @@ class _RecordingBackend(HeapKeyedStateBackend):
         return Verdict.UNCHANGED, ""
 
 
-def _close(operator: Operator) -> None:
+def _close(subtask: Subtask) -> None:
     try:
-        operator.close()
+        subtask.close()
     except Exception:
         # The user's close() may miss what a failed open() never made; that is no news about state.
         return

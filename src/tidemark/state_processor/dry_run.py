@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tidemark.api.executor import JobSettings, executing_with, explicit_max_parallelism
+from tidemark.api.executor import JobSettings, explicit_max_parallelism
 from tidemark.api.graph import Graph, NodeKind
 from tidemark.api.job import JobClient, JobExecutionResult, JobStatus
-from tidemark.checkpoint.layout import resolve_snapshot_path
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
-from tidemark.checkpoint.metadata.registry import read_metadata
-from tidemark.checkpoint.storage.filesystem import FileSystemStorage
-from tidemark.cli.program import ProgramSettings, execute_program
-from tidemark.cli.state_check import StateVerdict, Verdict, check_operator, stored_states
 from tidemark.errors import IllegalStateError
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID, new_job_id
 from tidemark.plan.job_plan import build_plan
+from tidemark.state_processor.state_check import StateVerdict, Verdict, check_operator, stored_states
 
-__all__ = ["CheckReport", "DryRunExecutor", "check_program"]
+__all__ = ["CheckReport", "DryRunExecutor"]
 
 
 @dataclass(slots=True)
@@ -38,36 +34,6 @@ class CheckReport:
     def plain(self) -> list[dict[str, Any]]:
         """The states as plain data."""
         return [{**asdict(state), "verdict": state.verdict.value} for state in self.states]
-
-
-def check_program(
-    program: str,
-    arguments: Sequence[str],
-    settings: ProgramSettings,
-    path: str,
-    allow_non_restored_state: bool,
-) -> CheckReport:
-    """Run a program up to each `execute` and compare its states with the snapshot at `path`.
-
-    What the program raises after its first job was checked does not matter: it may have missed results.
-
-    Raises:
-        SavepointNotFoundError: There is no snapshot.
-        IllegalStateError: The program executed no job.
-        Exception: What the program raised before it executed one.
-    """
-    storage = FileSystemStorage()
-    directory = resolve_snapshot_path(storage, path)
-    executor = DryRunExecutor(read_metadata(storage, directory), allow_non_restored_state)
-    try:
-        with settings.applied(), executing_with(executor), execute_program(program, arguments):
-            pass
-    except (Exception, SystemExit):
-        if not executor.submitted:
-            raise
-    if not executor.submitted:
-        raise IllegalStateError(f"{program} executed no job, so there is nothing to check.")
-    return CheckReport(directory, executor.verdicts())
 
 
 class DryRunExecutor:

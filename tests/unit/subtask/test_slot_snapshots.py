@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tidemark.checkpoint.layout import savepoint_location
+from tidemark.clock import ManualClock
 from tidemark.errors import CheckpointError, FailureReason, StorageError
+from tidemark.metrics.registry import MetricRegistry
+from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.frames import CutRequest
-from tidemark.subtask.cuts import PendingCuts, write_cuts
-from tidemark.subtask.hosting import Hosted
+from tidemark.subtask.snapshots import PendingCuts, write_cuts
+from tidemark.subtask.subtask import Subtask
 
 REQUEST = CutRequest(7, 0, savepoint_location("/savepoint"))
 
@@ -50,30 +52,29 @@ class FakeWriter:
         return f"state of {target.uid} in slot {target.index}"
 
 
-def hosted(name: str, failure: Exception | None = None) -> Any:
-    codec: Any = None
+def subtask(name: str, failure: Exception | None = None) -> Any:
     operator: Any = FakeOperator(failure)
-    return Hosted(SimpleNamespace(name=name, uid=name), operator, [], codec, {}, None)
+    return Subtask(operator, SubtaskInfo(name, name, 3, 4), clock=ManualClock(), metrics=MetricRegistry())
 
 
 def test_cuts_are_written_operator_by_operator() -> None:
-    pending, operators = PendingCuts(), [hosted("a"), hosted("b")]
+    pending, operators = PendingCuts(), [subtask("a"), subtask("b")]
     pending.make(REQUEST, operators)
     writer: Any = FakeWriter()
 
-    states = write_cuts(pending.take(7), REQUEST, 3, writer)
+    states = write_cuts(pending.take(7), REQUEST, writer)
 
     assert states == {"a": "state of a in slot 3", "b": "state of b in slot 3"}
     assert [each.operator.made.released for each in operators] == [1, 1]
 
 
 def test_what_follows_a_failed_write_is_released() -> None:
-    pending, operators = PendingCuts(), [hosted("a"), hosted("b"), hosted("c")]
+    pending, operators = PendingCuts(), [subtask("a"), subtask("b"), subtask("c")]
     pending.make(REQUEST, operators)
     writer: Any = FakeWriter(failing="b")
 
     with pytest.raises(StorageError):
-        write_cuts(pending.take(7), REQUEST, 0, writer)
+        write_cuts(pending.take(7), REQUEST, writer)
 
     assert [each.operator.made.released for each in operators] == [1, 1, 1]
 
@@ -86,10 +87,10 @@ def test_what_follows_a_failed_write_is_released() -> None:
     ],
 )
 def test_an_operator_that_fails_declines_for_all(failure: Exception, reason: FailureReason) -> None:
-    pending, first = PendingCuts(), hosted("a")
+    pending, first = PendingCuts(), subtask("a")
 
     with pytest.raises(CheckpointError, match="no") as caught:
-        pending.make(REQUEST, [first, hosted("b", failure)])
+        pending.make(REQUEST, [first, subtask("b", failure)])
 
     assert caught.value.reason is reason
     assert first.operator.made.released == 1
@@ -98,7 +99,7 @@ def test_an_operator_that_fails_declines_for_all(failure: Exception, reason: Fai
 
 
 def test_cuts_that_are_given_up_are_released_once() -> None:
-    pending, operator = PendingCuts(), hosted("a")
+    pending, operator = PendingCuts(), subtask("a")
     pending.make(REQUEST, [operator])
 
     pending.drop(7)
@@ -109,7 +110,7 @@ def test_cuts_that_are_given_up_are_released_once() -> None:
 
 
 def test_clearing_gives_all_up() -> None:
-    pending, operator = PendingCuts(), hosted("a")
+    pending, operator = PendingCuts(), subtask("a")
     pending.make(REQUEST, [operator])
 
     pending.clear()

@@ -27,7 +27,7 @@ from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.storage import StoragePlan
 
-__all__ = ["Deploy", "Recovery"]
+__all__ = ["Deploy", "SnapshotChoice"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _UNREADABLE = (StorageError, SavepointNotFoundError, MetadataError)
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class SnapshotChoice:
     """Finds the snapshot an attempt starts from.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Starting from a snapshot: does it fit the job, and which slot takes over which part of it."""
+"""What each slot is told at the start of an attempt: its operators, and its part of the snapshot, if that fits."""
 
 from __future__ import annotations
 
