@@ -2,7 +2,7 @@
 
 Each figure comes from a process of its own: one writes a savepoint with the old class, another restores it
 with the new one. *restore* is the time to take over the stored rows, *register* the time until the state can
-be used with its new type: RocksDB rewrites all of them there (spec 18.5), the heap turns them into objects.
+be used with its new type: RocksDB rewrites all of them there, the heap turns them into objects.
 *unchanged* is the same without a change of the class, for comparison. Memory is what the process holds at
 most, and that minus what it held before the restore. On RocksDB the second must not depend on the number of
 keys: it is bounded by block cache, write buffers and one batch of rows.

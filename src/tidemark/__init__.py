@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemark.api.cache import CachedDataStream
+    from tidemark.api.checkpoint_config import CheckpointConfig
     from tidemark.api.checkpoint_storage import (
         CheckpointStorage,
         CustomCheckpointStorage,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         TimerService,
     )
     from tidemark.api.environment import StreamExecutionEnvironment
+    from tidemark.api.execution_config import ExecutionConfig
     from tidemark.api.field_key import (
         FieldKey,
         field,
@@ -182,12 +184,10 @@ if TYPE_CHECKING:
     )
     from tidemark.clock import ManualClock
     from tidemark.config import (
-        CheckpointConfig,
         CheckpointingMode,
         ConfigOption,
         ConfigOptions,
         Configuration,
-        ExecutionConfig,
         ExternalizedCheckpointCleanup,
         ExternalizedCheckpointRetention,
         MemorySize,
@@ -465,288 +465,96 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE = {
-    "tidemark.api.cache": """
-        CachedDataStream
-    """,
+    "tidemark.api.cache": "CachedDataStream",
+    "tidemark.api.checkpoint_config": "CheckpointConfig",
     "tidemark.api.checkpoint_storage": """
-        CheckpointStorage
-        CustomCheckpointStorage
-        FileSystemCheckpointStorage
-        JobManagerCheckpointStorage
+        CheckpointStorage CustomCheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage
     """,
-    "tidemark.api.collect": """
-        CloseableIterator
-    """,
-    "tidemark.api.connected": """
-        BroadcastConnectedStream
-        BroadcastStream
-        ConnectedStreams
-    """,
-    "tidemark.api.connectors.base": """
-        DeliveryGuarantee
-        Sink
-        Source
-    """,
+    "tidemark.api.collect": "CloseableIterator",
+    "tidemark.api.connected": "BroadcastConnectedStream BroadcastStream ConnectedStreams",
+    "tidemark.api.connectors.base": "DeliveryGuarantee Sink Source",
     "tidemark.api.connectors.file_system": """
-        BucketAssigner
-        FileSink
-        FileSource
-        OutputFileConfig
-        RollingPolicy
-        StreamFormat
+        BucketAssigner FileSink FileSource OutputFileConfig RollingPolicy StreamFormat
     """,
-    "tidemark.api.connectors.number_seq": """
-        NumberSequenceSource
-    """,
+    "tidemark.api.connectors.number_seq": "NumberSequenceSource",
     "tidemark.api.connectors.serialization": """
-        ByteArraySchema
-        DeserializationSchema
-        Encoder
-        SerializationSchema
-        SimpleStringSchema
+        ByteArraySchema DeserializationSchema Encoder SerializationSchema SimpleStringSchema
     """,
-    "tidemark.api.field_key": """
-        FieldKey
-        field
-    """,
-    "tidemark.api.context": """
-        SinkContext
-        SourceContext
-        TimerService
-    """,
-    "tidemark.api.environment": """
-        StreamExecutionEnvironment
-    """,
+    "tidemark.api.execution_config": "ExecutionConfig",
+    "tidemark.api.field_key": "FieldKey field",
+    "tidemark.api.context": "SinkContext SourceContext TimerService",
+    "tidemark.api.environment": "StreamExecutionEnvironment",
     "tidemark.api.functions": """
-        AggregateFunction
-        AllWindowFunction
-        AsyncFunction
-        BaseBroadcastProcessFunction
-        BroadcastProcessFunction
-        CheckpointListener
-        CheckpointedFunction
-        CoFlatMapFunction
-        CoMapFunction
-        CoProcessFunction
-        FilterFunction
-        FlatMapFunction
-        FoldFunction
-        Function
-        FunctionInitializationContext
-        FunctionSnapshotContext
-        KeySelector
-        KeyedBroadcastProcessFunction
-        KeyedCoProcessFunction
-        KeyedProcessFunction
-        KeyedStateFunction
-        KeyedStateStore
-        ListCheckpointed
-        MapFunction
-        NullByteKeySelector
-        OperatorStateStore
-        ParallelSourceFunction
-        Partitioner
-        ProcessAllWindowFunction
-        ProcessFunction
-        ProcessWindowFunction
-        ReduceFunction
-        RichAggregateFunction
-        RichCoFlatMapFunction
-        RichCoMapFunction
-        RichFilterFunction
-        RichFlatMapFunction
-        RichFoldFunction
-        RichFunction
-        RichMapFunction
-        RichParallelSourceFunction
-        RichReduceFunction
-        RichSinkFunction
-        RichSourceFunction
-        RuntimeContext
-        SinkFunction
-        SourceFunction
-        WindowFunction
+        AggregateFunction AllWindowFunction AsyncFunction BaseBroadcastProcessFunction
+        BroadcastProcessFunction CheckpointListener CheckpointedFunction CoFlatMapFunction CoMapFunction
+        CoProcessFunction FilterFunction FlatMapFunction FoldFunction Function FunctionInitializationContext
+        FunctionSnapshotContext KeySelector KeyedBroadcastProcessFunction KeyedCoProcessFunction
+        KeyedProcessFunction KeyedStateFunction KeyedStateStore ListCheckpointed MapFunction
+        NullByteKeySelector OperatorStateStore ParallelSourceFunction Partitioner ProcessAllWindowFunction
+        ProcessFunction ProcessWindowFunction ReduceFunction RichAggregateFunction RichCoFlatMapFunction
+        RichCoMapFunction RichFilterFunction RichFlatMapFunction RichFoldFunction RichFunction RichMapFunction
+        RichParallelSourceFunction RichReduceFunction RichSinkFunction RichSourceFunction RuntimeContext
+        SinkFunction SourceFunction WindowFunction
     """,
-    "tidemark.api.iteration": """
-        IterativeStream
-    """,
-    "tidemark.api.job": """
-        JobClient
-        JobExecutionResult
-        JobStatus
-    """,
-    "tidemark.api.keyed_stream": """
-        KeyedStream
-        QueryableStateStream
-    """,
-    "tidemark.api.output_tag": """
-        OutputTag
-    """,
-    "tidemark.api.sink": """
-        DataStreamSink
-    """,
-    "tidemark.api.slot_sharing": """
-        SlotSharingGroup
-    """,
+    "tidemark.api.iteration": "IterativeStream",
+    "tidemark.api.job": "JobClient JobExecutionResult JobStatus",
+    "tidemark.api.keyed_stream": "KeyedStream QueryableStateStream",
+    "tidemark.api.output_tag": "OutputTag",
+    "tidemark.api.sink": "DataStreamSink",
+    "tidemark.api.slot_sharing": "SlotSharingGroup",
     "tidemark.api.state_backends": """
-        CustomStateBackend
-        EmbeddedRocksDBStateBackend
-        FsStateBackend
-        HashMapStateBackend
-        MemoryStateBackend
-        PredefinedOptions
-        RocksDBStateBackend
-        StateBackend
-        StateBackendFactory
+        CustomStateBackend EmbeddedRocksDBStateBackend FsStateBackend HashMapStateBackend MemoryStateBackend
+        PredefinedOptions RocksDBStateBackend StateBackend StateBackendFactory
     """,
-    "tidemark.api.stream": """
-        DataStream
-    """,
-    "tidemark.api.time_domain": """
-        TimeDomain
-    """,
-    "tidemark.api.watermarks": """
-        TimestampAssigner
-        WatermarkStrategy
-    """,
-    "tidemark.api.windowed": """
-        AllWindowedStream
-        WindowedStream
-    """,
+    "tidemark.api.stream": "DataStream",
+    "tidemark.api.time_domain": "TimeDomain",
+    "tidemark.api.watermarks": "TimestampAssigner WatermarkStrategy",
+    "tidemark.api.windowed": "AllWindowedStream WindowedStream",
     "tidemark.api.windows.assigners": """
-        GlobalWindows
-        MergingWindowAssigner
-        SlidingEventTimeWindows
-        SlidingProcessingTimeWindows
-        TumblingEventTimeWindows
-        TumblingProcessingTimeWindows
-        WindowAssigner
+        GlobalWindows MergingWindowAssigner SlidingEventTimeWindows SlidingProcessingTimeWindows
+        TumblingEventTimeWindows TumblingProcessingTimeWindows WindowAssigner
     """,
-    "tidemark.api.windows.counts": """
-        CountSlidingWindowAssigner
-        CountTumblingWindowAssigner
-    """,
-    "tidemark.api.windows.serializers": """
-        CountWindowSerializer
-        GlobalWindowSerializer
-        TimeWindowSerializer
-    """,
+    "tidemark.api.windows.counts": "CountSlidingWindowAssigner CountTumblingWindowAssigner",
+    "tidemark.api.windows.serializers": "CountWindowSerializer GlobalWindowSerializer TimeWindowSerializer",
     "tidemark.api.windows.sessions": """
-        DynamicEventTimeSessionWindows
-        DynamicProcessingTimeSessionWindows
-        EventTimeSessionWindows
-        ProcessingTimeSessionWindows
-        SessionWindowTimeGapExtractor
+        DynamicEventTimeSessionWindows DynamicProcessingTimeSessionWindows EventTimeSessionWindows
+        ProcessingTimeSessionWindows SessionWindowTimeGapExtractor
     """,
     "tidemark.api.windows.triggers": """
-        ContinuousEventTimeTrigger
-        ContinuousProcessingTimeTrigger
-        CountTrigger
-        EventTimeTrigger
-        NeverTrigger
-        ProcessingTimeTrigger
-        PurgingTrigger
-        Trigger
-        TriggerResult
+        ContinuousEventTimeTrigger ContinuousProcessingTimeTrigger CountTrigger EventTimeTrigger NeverTrigger
+        ProcessingTimeTrigger PurgingTrigger Trigger TriggerResult
     """,
-    "tidemark.api.windows.window": """
-        CountWindow
-        GlobalWindow
-        TimeWindow
-        Window
-    """,
-    "tidemark.clock": """
-        ManualClock
-    """,
+    "tidemark.api.windows.window": "CountWindow GlobalWindow TimeWindow Window",
+    "tidemark.clock": "ManualClock",
     "tidemark.config": """
-        CheckpointConfig
-        CheckpointingMode
-        ConfigOption
-        ConfigOptions
-        Configuration
-        ExecutionConfig
-        ExternalizedCheckpointCleanup
-        ExternalizedCheckpointRetention
-        MemorySize
-        RestartStrategies
-        RestartStrategyConfiguration
-        RuntimeExecutionMode
+        CheckpointingMode ConfigOption ConfigOptions Configuration
+        ExternalizedCheckpointCleanup ExternalizedCheckpointRetention MemorySize RestartStrategies
+        RestartStrategyConfiguration RuntimeExecutionMode
     """,
-    "tidemark.futures": """
-        CompletableFuture
-    """,
-    "tidemark.ids": """
-        JobID
-    """,
-    "tidemark.queryablestate.client": """
-        QueryableStateClient
-    """,
+    "tidemark.futures": "CompletableFuture",
+    "tidemark.ids": "JobID",
+    "tidemark.queryablestate.client": "QueryableStateClient",
     "tidemark.state.descriptors": """
-        AggregatingStateDescriptor
-        FoldingStateDescriptor
-        ListStateDescriptor
-        MapStateDescriptor
-        ReducingStateDescriptor
-        StateDescriptor
-        ValueStateDescriptor
+        AggregatingStateDescriptor FoldingStateDescriptor ListStateDescriptor MapStateDescriptor
+        ReducingStateDescriptor StateDescriptor ValueStateDescriptor
     """,
     "tidemark.state.primitives": """
-        AggregatingState
-        AppendingState
-        BroadcastState
-        FoldingState
-        ListState
-        MapState
-        MergingState
-        ReadOnlyBroadcastState
-        ReducingState
-        State
-        ValueState
+        AggregatingState AppendingState BroadcastState FoldingState ListState MapState MergingState
+        ReadOnlyBroadcastState ReducingState State ValueState
     """,
     "tidemark.state.serializers": """
-        CompositeTypeSerializerSnapshot
-        DataInputView
-        DataOutputView
-        NullableSerializer
-        SimpleTypeSerializerSnapshot
-        TypeSerializer
-        TypeSerializerSchemaCompatibility
-        TypeSerializerSnapshot
+        CompositeTypeSerializerSnapshot DataInputView DataOutputView NullableSerializer
+        SimpleTypeSerializerSnapshot TypeSerializer TypeSerializerSchemaCompatibility TypeSerializerSnapshot
     """,
-    "tidemark.state.ttl": """
-        StateTtlConfig
-    """,
-    "tidemark.types.avro": """
-        AvroSchema
-        GenericRecordAvroTypeInfo
-    """,
-    "tidemark.types.inference": """
-        written_as
-    """,
-    "tidemark.types.row": """
-        Row
-        RowKind
-    """,
-    "tidemark.types.time": """
-        Duration
-        Instant
-        Time
-    """,
+    "tidemark.state.ttl": "StateTtlConfig",
+    "tidemark.types.avro": "AvroSchema GenericRecordAvroTypeInfo",
+    "tidemark.types.inference": "written_as",
+    "tidemark.types.row": "Row RowKind",
+    "tidemark.types.time": "Duration Instant Time",
     "tidemark.types.typeinfo": """
-        BasicArrayTypeInfo
-        BasicType
-        BasicTypeInfo
-        DataclassTypeInfo
-        ListTypeInfo
-        MapTypeInfo
-        ObjectArrayTypeInfo
-        PickledBytesTypeInfo
-        PrimitiveArrayTypeInfo
-        RowTypeInfo
-        SerializedTypeInfo
-        TupleTypeInfo
-        TypeInformation
-        Types
+        BasicArrayTypeInfo BasicType BasicTypeInfo DataclassTypeInfo ListTypeInfo MapTypeInfo
+        ObjectArrayTypeInfo PickledBytesTypeInfo PrimitiveArrayTypeInfo RowTypeInfo SerializedTypeInfo
+        TupleTypeInfo TypeInformation Types
     """,
 }
 

@@ -279,7 +279,6 @@ class FailureReason(Enum):
     DECLINED = "declined"
     STORAGE = "storage"
     SIZE_LIMIT = "size-limit"
-    TASK_FAILURE = "task-failure"
     FINALIZE = "finalize"
     NOT_RUNNING = "not-running"
     JOB_STOPPING = "job-stopping"

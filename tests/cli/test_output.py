@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidemark.cli.output import JsonOutput, TextOutput
+from tidemark.cli.output import JsonRenderer, TextRenderer
 from tidemark.cli.text import columns, date_time, duration, size
 from tidemark.errors import CheckpointError, FailureReason
 
@@ -38,7 +38,7 @@ def _summary(**other: Any) -> dict[str, Any]:
 
 
 def test_jobs_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().jobs([_summary(), _summary(job_id=JOB[::-1], name="two words", status="FAILED")])
+    TextRenderer().jobs([_summary(), _summary(job_id=JOB[::-1], name="two words", status="FAILED")])
 
     assert capsys.readouterr().out == (
         f"1970-01-01 00:00:00 : {JOB} : shop (RUNNING)\n"
@@ -47,13 +47,13 @@ def test_jobs_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_jobs_are_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().jobs([])
+    TextRenderer().jobs([])
 
     assert capsys.readouterr().out == "There are no such jobs.\n"
 
 
 def test_a_running_job_is_shown_with_its_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().job(
+    TextRenderer().job(
         _summary(
             target="spark",
             parallelism=2,
@@ -121,7 +121,7 @@ Plan
 
 
 def test_an_ended_job_is_shown_by_what_is_left_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().job(_summary(status="FAILED", end_time=60_000, failure="ValueError: boom"))
+    TextRenderer().job(_summary(status="FAILED", end_time=60_000, failure="ValueError: boom"))
 
     assert (
         capsys.readouterr().out
@@ -179,7 +179,7 @@ def test_checkpoints_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         "duration_ms": None,
     }
 
-    TextOutput().checkpoints([running, completed, failed, damaged])
+    TextRenderer().checkpoints([running, completed, failed, damaged])
 
     assert (
         capsys.readouterr().out
@@ -195,7 +195,7 @@ ID  TYPE        STATUS                  TRIGGERED            DURATION  STATE   W
 
 def test_a_snapshot_is_described_operator_by_operator(capsys: pytest.CaptureFixture[str]) -> None:
     serializer = "tidemark.state.serializers.builtin."
-    TextOutput().snapshot(
+    TextRenderer().snapshot(
         {
             "path": "/sp/x",
             "format_version": 1,
@@ -267,14 +267,14 @@ Operator Count (uid count): parallelism 1, 128 key groups, 2.0 kB
 
 
 def test_problems_of_a_snapshot_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().verified("/sp/x", ["count[0] state 'seen': gone"])
-    TextOutput().verified("/sp/y", [])
+    TextRenderer().verified("/sp/x", ["count[0] state 'seen': gone"])
+    TextRenderer().verified("/sp/y", [])
 
     assert capsys.readouterr().out == "count[0] state 'seen': gone\n/sp/x: 1 problem.\n/sp/y is intact.\n"
 
 
 def test_an_error_as_json_carries_its_code_and_facts(capsys: pytest.CaptureFixture[str]) -> None:
-    JsonOutput().error(CheckpointError("too late", reason=FailureReason.EXPIRED, checkpoint_id=4))
+    JsonRenderer().error(CheckpointError("too late", reason=FailureReason.EXPIRED, checkpoint_id=4))
 
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -284,13 +284,13 @@ def test_an_error_as_json_carries_its_code_and_facts(capsys: pytest.CaptureFixtu
 
 
 def test_an_error_as_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().error(CheckpointError("too late"))
+    TextRenderer().error(CheckpointError("too late"))
 
     assert capsys.readouterr().err == "error: too late\n"
 
 
 def test_json_shows_bytes_as_digits_and_tuples_as_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    JsonOutput().query_result("n", (1, "a"), b"\x01\xff")
+    JsonRenderer().query_result("n", (1, "a"), b"\x01\xff")
 
     assert json.loads(capsys.readouterr().out) == {"name": "n", "key": [1, "a"], "value": "01ff"}
 

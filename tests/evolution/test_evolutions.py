@@ -1,4 +1,4 @@
-"""Every evolution of the table, in every kind of state, on every backend and across backends (spec 17, 18)."""
+"""Every evolution of the table, in every kind of state, on every backend and across backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule-matching job of spec 11: rules change while it runs, through crashes and rescaling."""
+"""The rule-matching job: rules change while it runs, through crashes and rescaling."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.campaign import examples
 
-from tidemark.checkpoint.coordinator import CheckpointCoordinator, CoordinatorSettings
+from tidemark.checkpoint.coordinator import CheckpointCoordinator
 from tidemark.checkpoint.messages import (
     BarrierReached,
     Command,
@@ -32,6 +32,7 @@ from tidemark.checkpoint.messages import (
     WriteMetadata,
 )
 from tidemark.checkpoint.metadata import FileHandle, NativeHandle, SubtaskState
+from tidemark.config import CheckpointSettings
 from tidemark.config.modes import ExternalizedCheckpointRetention
 from tidemark.errors import FailureReason
 
@@ -66,7 +67,7 @@ class Job(RuleBasedStateMachine):
     )
     def begin(self, slots, pause, concurrent, retained, tolerable, retention) -> None:
         self.slots = frozenset(range(slots))
-        self.settings = CoordinatorSettings(50, 1000, pause, concurrent, tolerable, retained, retention)
+        self.settings = CheckpointSettings(50, 1000, pause, concurrent, tolerable, retained, retention)
         self.coordinator = CheckpointCoordinator(self.settings)
         self.tell(Started(self.slots))
 

@@ -1,4 +1,4 @@
-"""Where checkpoints go, as users say it (spec 14.4); plain settings, `tidemark.checkpoint` does the rest."""
+"""Where checkpoints go, as users say it; plain settings, `tidemark.checkpoint` does the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user function is handed during a call: contexts and the timer service (spec 5.4 and 6.2).
+"""What a user function is handed during a call: contexts and the timer service.
 
 Only the shapes live here; `tidemark.operators` has the objects behind them. The classes have empty
 `__slots__` so that implementations may use slots too. A context is valid only during the call it
@@ -39,8 +39,8 @@ W = TypeVar("W")
 T = TypeVar("T")
 
 
-class TimerService(ABC):
-    """Reads both clocks and, for a current key, registers and deletes timers."""
+class _Clocks(ABC):
+    """Both times of an operator, for reading."""
 
     __slots__ = ()
 
@@ -51,6 +51,12 @@ class TimerService(ABC):
     @abstractmethod
     def current_watermark(self) -> int:
         """The operator's watermark; -2**63 before there is one."""
+
+
+class TimerService(_Clocks):
+    """Reads both clocks and, for a current key, registers and deletes timers."""
+
+    __slots__ = ()
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:
@@ -113,18 +119,10 @@ class OnTimerContext(KeyedProcessContext):
         """Which clock fired the timer."""
 
 
-class BroadcastBaseContext(_ElementContext):
+class BroadcastBaseContext(_ElementContext, _Clocks):
     """What both sides of a broadcast function share."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def current_processing_time(self) -> int:
-        """Milliseconds since the epoch, from the job's clock."""
-
-    @abstractmethod
-    def current_watermark(self) -> int:
-        """The operator's watermark; -2**63 before there is one."""
 
 
 class BroadcastReadOnlyContext(BroadcastBaseContext):
@@ -192,32 +190,6 @@ class KeyedBroadcastContext(BroadcastContext):
         """
 
 
-class ProcessWindowContext(ABC, Generic[W]):
-    """Context of `ProcessWindowFunction`."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def window(self) -> W:
-        """The window being evaluated or dropped."""
-
-    @abstractmethod
-    def current_processing_time(self) -> int:
-        """Milliseconds since the epoch, from the job's clock."""
-
-    @abstractmethod
-    def current_watermark(self) -> int:
-        """The operator's watermark."""
-
-    @abstractmethod
-    def window_state(self) -> KeyedStateStore:
-        """State of this key in this window; clear it in `clear(context)`."""
-
-    @abstractmethod
-    def global_state(self) -> KeyedStateStore:
-        """State of this key, shared by all its windows."""
-
-
 class ProcessAllWindowContext(ABC, Generic[W]):
     """Context of `ProcessAllWindowFunction`."""
 
@@ -229,15 +201,21 @@ class ProcessAllWindowContext(ABC, Generic[W]):
 
     @abstractmethod
     def window_state(self) -> KeyedStateStore:
-        """State of this window; clear it in `clear(context)`."""
+        """State of this key, if there is one, in this window; clear it in `clear(context)`."""
 
     @abstractmethod
     def global_state(self) -> KeyedStateStore:
-        """State shared by all windows."""
+        """State of this key, if there is one, shared by all its windows."""
+
+
+class ProcessWindowContext(ProcessAllWindowContext[W], _Clocks):
+    """Context of `ProcessWindowFunction`."""
+
+    __slots__ = ()
 
 
 class SourceContext(ABC, Generic[T]):
-    """How a `SourceFunction` emits (spec 3.2)."""
+    """How a `SourceFunction` emits (docs/guides/writing-sources-and-sinks.md)."""
 
     __slots__ = ()
 
@@ -266,18 +244,10 @@ class SourceContext(ABC, Generic[T]):
         """Release what the context holds; called by the runtime after `run`."""
 
 
-class SinkContext(ABC):
+class SinkContext(_Clocks):
     """Second argument of `SinkFunction.invoke`."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def current_processing_time(self) -> int:
-        """Milliseconds since the epoch, from the job's clock."""
-
-    @abstractmethod
-    def current_watermark(self) -> int:
-        """The sink's watermark."""
 
     @abstractmethod
     def timestamp(self) -> int | None:

@@ -1,4 +1,4 @@
-"""`StreamExecutionEnvironment`: where a program starts, and what it hands to an `Executor` (spec 1.1)."""
+"""`StreamExecutionEnvironment`: where a program starts, and what it hands to an `Executor`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 from tidemark.api.builder import GraphBuilder, optional_type, stream_from_source
 from tidemark.api.cache import CacheRun, StreamCache
-from tidemark.api.checkpoint_storage import FileSystemCheckpointStorage, resolve_checkpoint_storage
+from tidemark.api.checkpoint_config import CheckpointConfig
+from tidemark.api.checkpoint_storage import resolve_checkpoint_storage
 from tidemark.api.connectors.base import Source
 from tidemark.api.environment_options import EnvironmentOptions
+from tidemark.api.execution_config import ExecutionConfig
 from tidemark.api.execution_plan import execution_plan
 from tidemark.api.executor import (
-    CheckpointSettings,
     Executor,
     JobSettings,
     executor_for,
@@ -37,10 +38,9 @@ from tidemark.api.stream import DataStream
 from tidemark.api.submission import SubmissionRules, prepare, settle_edges
 from tidemark.api.watermarks import WatermarkStrategy
 from tidemark.config import (
-    CheckpointConfig,
     CheckpointingMode,
+    CheckpointSettings,
     Configuration,
-    ExecutionConfig,
     Options,
     RestartStrategies,
     RestartStrategyConfiguration,
@@ -71,7 +71,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         self._given = Configuration(configuration)
         base = effective_configuration(None, self._given, fill_defaults=False)
         self._config = ExecutionConfig(base)
-        self._checkpoint_config = CheckpointConfig(base, FileSystemCheckpointStorage)
+        self._checkpoint_config = CheckpointConfig(base)
         self._programmed = Configuration()
         self._state_backend: StateBackend | None = None
         self._restart_strategy: RestartStrategyConfiguration | None = None
@@ -365,9 +365,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         checkpointing = CheckpointSettings()
         backend: StateBackend = MemoryStateBackend()
         if not batch:
-            checkpointing = CheckpointSettings.of(
-                self._checkpoint_config, retained_checkpoints(configuration)
-            )
+            checkpointing = self._checkpoint_config.settings(retained_checkpoints(configuration))
             backend = resolve_state_backend(configuration, self._state_backend)
         storage = resolve_checkpoint_storage(
             configuration, backend, self._checkpoint_config.get_checkpoint_storage()
@@ -391,7 +389,6 @@ class StreamExecutionEnvironment(EnvironmentOptions):
             savepoint_directory=programmed_directory
             or backend.get_savepoint_path()
             or configuration.get(Options.SAVEPOINTS_DIR),
-            auto_watermark_interval=self._config.get_auto_watermark_interval(),
             job_parameters=self._config.get_global_job_parameters(),
             snapshot_compression=self._config.is_use_snapshot_compression(),
             artifacts=self._artifacts(),

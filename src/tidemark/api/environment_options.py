@@ -26,7 +26,7 @@ class EnvironmentOptions:
         self._classpaths: list[str] = []
         self._files: list[str] = []
         self._archives: list[tuple[str, str | None]] = []
-        self._requirements: tuple[str | None, str | None] = (None, None)
+        self._requirements: str | None = None
         self._executable: str | None = None
         self._cached_files: list[CachedFile] = []
 
@@ -96,8 +96,8 @@ class EnvironmentOptions:
     def set_python_requirements(
         self, requirements_file_path: str, requirements_cache_dir: str | None = None
     ) -> None:
-        """Have these requirements installed on the workers."""
-        self._requirements = (requirements_file_path, requirements_cache_dir)
+        """Ship the requirements; installing them is up to the image of the workers, and so is a cache."""
+        self._requirements = requirements_file_path
 
     def set_python_executable(self, python_exec: str) -> None:
         """Run user code with this interpreter on the workers."""
@@ -121,8 +121,7 @@ class EnvironmentOptions:
         return PythonArtifacts(
             files=tuple(self._files),
             archives=tuple(self._archives),
-            requirements=self._requirements[0],
-            requirements_cache=self._requirements[1],
+            requirements=self._requirements,
             executable=self._executable,
             cached_files=tuple(self._cached_files),
         )

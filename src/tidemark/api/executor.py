@@ -12,10 +12,8 @@ from tidemark.api.graph import Graph, Node
 from tidemark.api.specs import SourceSpec
 from tidemark.api.state_backends.heap import MemoryStateBackend
 from tidemark.config import (
-    CheckpointConfig,
-    CheckpointingMode,
+    CheckpointSettings,
     Configuration,
-    ExternalizedCheckpointRetention,
     Options,
     RestartStrategies,
     RestartStrategyConfiguration,
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CachedFile",
-    "CheckpointSettings",
     "Executor",
     "JobSettings",
     "PythonArtifacts",
@@ -66,44 +63,8 @@ class PythonArtifacts:
     archives: tuple[tuple[str, str | None], ...] = ()
     """(path, target directory) pairs."""
     requirements: str | None = None
-    requirements_cache: str | None = None
     executable: str | None = None
     cached_files: tuple[CachedFile, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointSettings:
-    """The checkpoint configuration, frozen at submission; times in ms."""
-
-    interval: int = -1
-    """-1: no periodic checkpoints."""
-    mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
-    timeout: int = 600_000
-    min_pause: int = 0
-    max_concurrent: int = 1
-    """The effective number."""
-    tolerable_failures: int = 0
-    retention: ExternalizedCheckpointRetention = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
-    num_retained: int = 1
-
-    @property
-    def enabled(self) -> bool:
-        """Whether checkpoints are taken periodically."""
-        return self.interval > 0
-
-    @staticmethod
-    def of(config: CheckpointConfig, num_retained: int = 1) -> CheckpointSettings:
-        """Freeze a live configuration."""
-        return CheckpointSettings(
-            interval=config.get_effective_checkpoint_interval(),
-            mode=config.get_checkpointing_mode(),
-            timeout=config.get_checkpoint_timeout(),
-            min_pause=config.get_min_pause_between_checkpoints(),
-            max_concurrent=config.get_effective_max_concurrent_checkpoints(),
-            tolerable_failures=config.get_tolerable_checkpoint_failure_number(),
-            retention=config.get_externalized_checkpoint_retention(),
-            num_retained=num_retained,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +90,6 @@ class JobSettings:
     allow_non_restored_state: bool = False
     savepoint_directory: str | None = None
     """Target of savepoints that are triggered without one."""
-    auto_watermark_interval: int = 200
     job_parameters: dict[str, str] = field(default_factory=dict)
     snapshot_compression: bool = False
     artifacts: PythonArtifacts = field(default_factory=PythonArtifacts)
@@ -200,7 +160,7 @@ def resolve_max_parallelism(node: Node, settings: JobSettings, parallelism: int)
 
 
 def explicit_max_parallelism(node: Node, settings: JobSettings) -> int | None:
-    """Number of key groups somebody asked for, or None; decides what a restore may adopt (spec 19)."""
+    """Number of key groups somebody asked for, or None; only without one may a restore adopt the snapshot's."""
     return node.max_parallelism if node.max_parallelism is not None else settings.max_parallelism
 
 

@@ -1,4 +1,4 @@
-"""Loops in the graph (spec 22)."""
+"""Loops in the graph: what the body sends back comes to its head again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles of submitted jobs: client, status and result (spec 1.2)."""
+"""Handles of submitted jobs: client, status and result."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ class KeyedStream(DataStream):
     def as_queryable_state(
         self, queryable_state_name: str, state_descriptor: StateDescriptor | None = None
     ) -> QueryableStateStream:
-        """Publish the elements of each key as state for outside queries (spec 16.3); ends the stream.
+        """Publish the elements of each key as state for outside queries; ends the stream.
 
         Raises:
             TypeError: A list or map descriptor.

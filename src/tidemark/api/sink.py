@@ -47,7 +47,7 @@ class SinkMethods:
             """The stream without its key."""
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Write every element to the driver's standard output (spec 2.3)."""
+        """Write every element to the driver's standard output: `identifier:subtask> element`, one subtask unnamed."""
         return self._sink("Print to Std. Out", PrintSinkSpec(sink_identifier))
 
     def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:

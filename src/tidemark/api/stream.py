@@ -265,7 +265,7 @@ class DataStream(OperatorSettings, SinkMethods):
         return DataStream(self._environment, [Edge(node.id, tag=output_tag.tag_id)], side_type)
 
     def iterate(self, max_wait_time_millis: TimeLike = 0) -> IterativeStream:
-        """Begin a loop; end it with `close_with` (spec 22)."""
+        """Begin a loop; end it with `close_with`."""
         from tidemark.api.iteration import IterativeStream
 
         return IterativeStream(self._values(), to_millis(max_wait_time_millis, "max_wait_time_millis"))

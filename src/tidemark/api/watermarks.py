@@ -1,4 +1,4 @@
-"""How event time is read from elements and how far it has certainly come (spec 6.1)."""
+"""How event time is read from elements and how far it has certainly come."""
 
 from __future__ import annotations
 

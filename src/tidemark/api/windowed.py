@@ -1,4 +1,4 @@
-"""`WindowedStream` and `AllWindowedStream`: what is done with the content of windows (spec 7)."""
+"""`WindowedStream` and `AllWindowedStream`: what is done with the content of windows."""
 
 from __future__ import annotations
 

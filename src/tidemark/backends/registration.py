@@ -24,7 +24,11 @@ from tidemark.state.primitives import State
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot, load_serializer_snapshot
 from tidemark.state.serializers.registry import serializer_for
-from tidemark.state.serializers.resolution import Resolution, resolve_compatibility, resolve_key_compatibility
+from tidemark.state.serializers.resolution import (
+    naming_state,
+    resolve_compatibility,
+    resolve_key_compatibility,
+)
 from tidemark.state.snapshot import StateMeta
 from tidemark.state.ttl import StateTtlConfig
 from tidemark.types.typeinfo import SerializedTypeInfo, TypeInformation
@@ -268,11 +272,8 @@ def resolve_value(
     Raises:
         StateMigrationException: The old values cannot become values of the new serializer.
     """
-
-    def resolve(old: bytes, serializer: TypeSerializer[Any]) -> Resolution:
-        return resolve_compatibility(old, serializer, migrations)
-
-    answer = _asked(name, resolve, stored, new)
+    with naming_state("State", name):
+        answer = resolve_compatibility(stored, new, migrations)
     answer.require_compatible(name)
     if answer.declared is not None:
         reader, function = answer.declared
@@ -287,22 +288,10 @@ def _normalized(function: Callable[[Any], Any], serializer: TypeSerializer[Any])
 
 def _resolve_key(name: str, role: str, stored: bytes, new: TypeSerializer[Any]) -> TypeSerializer[Any]:
     """Keys must be the same type: their bytes decide where the state lies."""
-    answer = _asked(name, resolve_key_compatibility, stored, new)
+    with naming_state("State", name):
+        answer = resolve_key_compatibility(stored, new)
     answer.require_compatible(name, role=role)
     return answer.serializer
-
-
-def _asked(
-    name: str,
-    resolve: Callable[[bytes, TypeSerializer[Any]], Resolution],
-    stored: bytes,
-    new: TypeSerializer[Any],
-) -> Resolution:
-    """An answer about one serializer; if the old one cannot even be rebuilt, the error names the state."""
-    try:
-        return resolve(stored, new)
-    except StateMigrationException as exc:
-        raise StateMigrationException(f"State '{name}' cannot be read: {exc}", state_name=name) from exc
 
 
 def _mismatch(name: str, old: str, new: str) -> StateMigrationException:

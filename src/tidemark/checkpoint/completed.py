@@ -123,7 +123,7 @@ class CompletedSnapshots:
 
 
 def is_kept(retention: ExternalizedCheckpointRetention, how: JobEnd) -> bool:
-    """Whether completed checkpoints outlive a job that ended this way (spec 12.3)."""
+    """Whether completed checkpoints outlive a job that ended this way; those of a finished job never do."""
     if retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION:
         return how is not JobEnd.FINISHED
     if retention is ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION:

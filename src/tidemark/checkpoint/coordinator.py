@@ -14,7 +14,6 @@ thread and reads no clock. Whoever drives it carries the commands out, in order,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tidemark.checkpoint.completed import CompletedSnapshot, CompletedSnapshots, Origin, is_kept
 from tidemark.checkpoint.failure import FailureTracker
@@ -27,7 +26,6 @@ from tidemark.checkpoint.messages import (
     FailJob,
     JobEnded,
     JobRestarting,
-    JobStopping,
     MetadataWritten,
     NotifyAborted,
     NotifyComplete,
@@ -45,43 +43,10 @@ from tidemark.checkpoint.messages import (
 from tidemark.checkpoint.pending import PendingSnapshot
 from tidemark.checkpoint.shared_files import SharedFiles
 from tidemark.checkpoint.statistics import CheckpointStatistics
-from tidemark.config.modes import ExternalizedCheckpointRetention
+from tidemark.config import CheckpointSettings
 from tidemark.errors import FailureReason
 
-__all__ = ["CheckpointCoordinator", "CoordinatorSettings"]
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorSettings:
-    """The knobs of spec 12.2, in milliseconds where they are times.
-
-    Attributes:
-        interval: Between triggers; None or not positive takes savepoints only.
-        timeout: Age at which an attempt is given up.
-        min_pause: Least time between the end of one checkpoint and the start of the next.
-        max_concurrent: Checkpoints in the making at once; a min pause makes it 1.
-        tolerable_failures: Consecutive failures that do not fail the job.
-        num_retained: Completed checkpoints to keep.
-        retention: What stays when the job ends.
-    """
-
-    interval: int | None = None
-    timeout: int = 600_000
-    min_pause: int = 0
-    max_concurrent: int = 1
-    tolerable_failures: int = 0
-    num_retained: int = 1
-    retention: ExternalizedCheckpointRetention = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
-
-    @property
-    def periodic(self) -> bool:
-        """Whether checkpoints are taken by themselves."""
-        return self.interval is not None and self.interval > 0
-
-    @property
-    def concurrency(self) -> int:
-        """The number of concurrent checkpoints in force."""
-        return 1 if self.min_pause > 0 else max(self.max_concurrent, 1)
+__all__ = ["CheckpointCoordinator"]
 
 
 class CheckpointCoordinator:
@@ -94,7 +59,7 @@ class CheckpointCoordinator:
 
     def __init__(
         self,
-        settings: CoordinatorSettings,
+        settings: CheckpointSettings,
         *,
         restored_from: CompletedSnapshot | None = None,
         history: int = 50,
@@ -157,10 +122,6 @@ class CheckpointCoordinator:
         """Ids of the snapshots in the making."""
         return sorted(self._pending)
 
-    def restored(self, checkpoint_id: int) -> None:
-        """Note for the statistics that an attempt starts from this snapshot."""
-        self.statistics.was_restored(checkpoint_id)
-
     def request_checkpoint(self, now: int) -> None:
         """Let a checkpoint start at the next barrier, whatever interval and pause say."""
         if self._running:
@@ -198,8 +159,6 @@ class CheckpointCoordinator:
                 return self._request(event.request)
             case JobRestarting():
                 return self._halt(FailureReason.JOB_RESTARTING, "The job is restarting.", now)
-            case JobStopping():
-                return self._halt(FailureReason.JOB_STOPPING, "The job is stopping.", now)
             case JobEnded():
                 return self._end(event, now)
 
@@ -233,7 +192,7 @@ class CheckpointCoordinator:
         return commands
 
     def _one_interval_after(self, now: int) -> int | None:
-        return now + (self.settings.interval or 0) if self.settings.periodic else None
+        return now + self.settings.interval if self.settings.enabled else None
 
     def _periodic_due(self) -> int | None:
         """When the next checkpoint may start as things are, or None if something has to end first."""

@@ -11,24 +11,20 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
 import uuid
 from dataclasses import dataclass
 
-from tidemark.checkpoint.metadata.model import METADATA_FILE, CheckpointMetadata
-from tidemark.checkpoint.metadata.registry import read_metadata
-from tidemark.checkpoint.storage.base import Storage, absolute, join, name_of, parent
-from tidemark.errors import ConfigError, MetadataError, SavepointNotFoundError, StorageError
-from tidemark.ids import is_job_id
+from tidemark.checkpoint.metadata.model import METADATA_FILE
+from tidemark.checkpoint.storage.base import Storage
+from tidemark.errors import ConfigError, SavepointNotFoundError
+from tidemark.paths import absolute, join, name_of, parent
 from tidemark.state.descriptors import StateKind
 from tidemark.state.snapshot import StateMeta
 
 __all__ = [
     "JobLayout",
     "SnapshotLocation",
-    "latest_retained",
-    "list_retained",
     "native_prefix",
     "new_savepoint_directory",
     "resolve_snapshot_path",
@@ -36,8 +32,6 @@ __all__ = [
     "table_path",
 ]
 
-_log = logging.getLogger(__name__)
-_CHECKPOINT = re.compile(r"chk-(\d+)\Z")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -141,39 +135,3 @@ def resolve_snapshot_path(storage: Storage, path: str) -> str:
             path=path,
         )
     return directory
-
-
-def list_retained(storage: Storage, directory: str) -> list[tuple[int, str]]:
-    """Completed checkpoints below `directory`, as (id, directory), oldest first.
-
-    `directory` is a job's directory, or a checkpoint root with several jobs in it. With several jobs the
-    order is by id only.
-    """
-    found = []
-    for name in storage.list(directory):
-        match = _CHECKPOINT.match(name)
-        if match is not None:
-            candidate = join(directory, name)
-            if storage.is_file(join(candidate, METADATA_FILE)):
-                found.append((int(match.group(1)), candidate))
-        elif is_job_id(name):
-            found += list_retained(storage, join(directory, name))
-    return sorted(found)
-
-
-def latest_retained(storage: Storage, directory: str) -> tuple[str, CheckpointMetadata] | None:
-    """The newest checkpoint below `directory` whose metadata can be read; damaged ones are skipped."""
-    best: tuple[str, CheckpointMetadata] | None = None
-    for _, candidate in list_retained(storage, directory):
-        try:
-            metadata = read_metadata(storage, candidate)
-        except (MetadataError, StorageError, SavepointNotFoundError) as exc:
-            _log.warning("Skipping the checkpoint at %s: %s", candidate, exc)
-            continue
-        if best is None or _age(metadata) >= _age(best[1]):
-            best = (candidate, metadata)
-    return best
-
-
-def _age(metadata: CheckpointMetadata) -> tuple[int, int]:
-    return metadata.timestamp, metadata.checkpoint_id

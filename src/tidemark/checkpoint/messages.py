@@ -20,7 +20,6 @@ __all__ = [
     "JobEnd",
     "JobEnded",
     "JobRestarting",
-    "JobStopping",
     "MetadataWritten",
     "NotifyAborted",
     "NotifyComplete",
@@ -142,11 +141,6 @@ class JobRestarting:
 
 
 @dataclass(frozen=True, slots=True)
-class JobStopping:
-    """The job is being cancelled or has finished; no snapshot may start any more."""
-
-
-@dataclass(frozen=True, slots=True)
 class JobEnded:
     """The job is over; apply the retention rules.
 
@@ -170,7 +164,6 @@ Event: TypeAlias = (
     | StorageFailed
     | SavepointRequested
     | JobRestarting
-    | JobStopping
     | JobEnded
 )
 

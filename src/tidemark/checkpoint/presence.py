@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from tidemark.checkpoint.completed import CompletedSnapshot
 from tidemark.checkpoint.layout import SnapshotLocation
 from tidemark.checkpoint.metadata.model import SubtaskState
-from tidemark.checkpoint.storage.base import Storage, join, name_of, parent
+from tidemark.checkpoint.storage.base import Storage
+from tidemark.paths import join, name_of, parent
 
 __all__ = ["has_vanished", "missing_files"]
 

@@ -1,8 +1,8 @@
 """Who gets which state when a job starts from a snapshot: pure arithmetic over metadata.
 
 Operators are matched by uid. Keyed state and timers move by key group; a subtask gets every handle that may
-hold rows of its groups and filters while reading. Operator state is redistributed by its mode: split,
-union or broadcast.
+hold rows of its groups and filters while reading. Operator state is redistributed by its mode:
+every subtask gets a share of split lists, and all of union lists and broadcast state.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class SubtaskRestore:
 
 
 def map_operators(
-    metadata: CheckpointMetadata, job_uids: Collection[str], allow_non_restored: bool = False
+    metadata: CheckpointMetadata, job_uids: Collection[str], allow_non_restored_state: bool = False
 ) -> dict[str, OperatorState]:
     """State of each of the job's operators that has some, by uid.
 
     Args:
         metadata: The snapshot.
         job_uids: Uids of all operators, sources and sinks of the job.
-        allow_non_restored: Drop state nobody claims instead of refusing.
+        allow_non_restored_state: Drop state nobody claims instead of refusing.
 
     Raises:
         UnmappedStateError: The snapshot holds state of operators the job does not have.
     """
     known = set(job_uids)
-    if not allow_non_restored:
+    if not allow_non_restored_state:
         lost = {operator.uid: operator.name for operator in metadata.operators if operator.has_state}
         lost |= {uid: lost.get(uid, "a source") for uid, data in metadata.source_positions.items() if data}
         lost |= {uid: lost.get(uid, "a sink") for uid, data in metadata.sink_commits.items() if data}

@@ -1,4 +1,4 @@
-"""Whether and when a failed job runs again: pure decisions of the restart strategies (spec 13)."""
+"""Whether and when a failed job runs again: pure decisions of the restart strategies."""
 
 from __future__ import annotations
 

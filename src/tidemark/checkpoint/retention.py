@@ -13,8 +13,9 @@ from collections.abc import Callable
 from tidemark.checkpoint.layout import JobLayout, SnapshotLocation, resolve_snapshot_path, savepoint_location
 from tidemark.checkpoint.messages import Discard
 from tidemark.checkpoint.metadata.registry import read_metadata
-from tidemark.checkpoint.storage.base import Storage, join
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import StorageError
+from tidemark.paths import join
 
 __all__ = [
     "QUARANTINE_FILE",

@@ -66,7 +66,6 @@ class CheckpointStatistics:
         self.completed = 0
         self.failed = 0
         self.restored = 0
-        self.latest_restored: int | None = None
 
     def started(self, pending: PendingSnapshot) -> None:
         """A snapshot was triggered."""
@@ -112,11 +111,6 @@ class CheckpointStatistics:
     def was_quarantined(self, checkpoint_id: int, problem: str) -> None:
         """A completed snapshot turned out to be damaged."""
         self._change(checkpoint_id, quarantined=True, message=problem)
-
-    def was_restored(self, checkpoint_id: int) -> None:
-        """The job started from this snapshot."""
-        self.restored += 1
-        self.latest_restored = checkpoint_id
 
     def records(self) -> list[CheckpointRecord]:
         """The records, newest first."""

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from tidemark.state_processor.dry_run import CheckReport
     from tidemark.state_processor.rewrite import ErasedKey
 
-__all__ = ["JsonOutput", "Output", "TextOutput"]
+__all__ = ["JsonRenderer", "Renderer", "TextRenderer"]
 
 Advance = Callable[[int, int], None]
 """Called with what is done and what there is to do in all."""
 
 
-class Output(ABC):
+class Renderer(ABC):
     """One method per thing a command has to say."""
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Output(ABC):
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-class TextOutput(Output):
+class TextRenderer(Renderer):
     """For people."""
 
     def jobs(self, jobs: list[dict[str, Any]]) -> None:
@@ -289,7 +289,7 @@ class TextOutput(Output):
         click.echo(click.style("error:", fg="red") + f" {error}", err=True)
 
 
-class JsonOutput(Output):
+class JsonRenderer(Renderer):
     """For programs: one JSON document per command."""
 
     def jobs(self, jobs: list[dict[str, Any]]) -> None:

@@ -144,7 +144,11 @@ def run_attached(program: str, arguments: Sequence[str], settings: ProgramSettin
 
 
 def check_program(
-    program: str, arguments: Sequence[str], settings: ProgramSettings, path: str, allow_non_restored: bool
+    program: str,
+    arguments: Sequence[str],
+    settings: ProgramSettings,
+    path: str,
+    allow_non_restored_state: bool,
 ) -> CheckReport:
     """Run a program up to each `execute` and compare its states with the snapshot at `path`.
 
@@ -163,7 +167,7 @@ def check_program(
 
     storage = FileSystemStorage()
     directory = resolve_snapshot_path(storage, path)
-    executor = DryRunExecutor(read_metadata(storage, directory), allow_non_restored)
+    executor = DryRunExecutor(read_metadata(storage, directory), allow_non_restored_state)
     try:
         with settings.applied(), executing_with(executor), execute_program(program, arguments):
             pass

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tidemark.cli.output import JsonOutput, Output, TextOutput
+from tidemark.cli.output import JsonRenderer, Renderer, TextRenderer
 from tidemark.runtime.control_client import ControlClient
 
 __all__ = ["Settings", "common_options", "job_options", "settings_of"]
@@ -25,9 +25,9 @@ class Settings:
     address: str | None = None
 
     @property
-    def output(self) -> Output:
+    def output(self) -> Renderer:
         """The renderer that was asked for."""
-        return JsonOutput() if self.json else TextOutput()
+        return JsonRenderer() if self.json else TextRenderer()
 
     def connect(self, job: str, timeout: float | None = None) -> ControlClient:
         """Connect to a running job by id or unique prefix, here or at `--address`."""

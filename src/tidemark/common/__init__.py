@@ -9,6 +9,7 @@ from tidemark.api.connectors.serialization import (
     SerializationSchema,
     SimpleStringSchema,
 )
+from tidemark.api.execution_config import ExecutionConfig
 from tidemark.api.job import (
     JobClient,
     JobExecutionResult,
@@ -19,7 +20,6 @@ from tidemark.config import (
     ConfigOption,
     ConfigOptions,
     Configuration,
-    ExecutionConfig,
     RestartStrategies,
     RestartStrategyConfiguration,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemark.config import ExecutionConfig
+from tidemark.api.execution_config import ExecutionConfig
 
 __all__ = [
     "ExecutionConfig",

@@ -1,4 +1,4 @@
-"""Serializers of the user's, and what is stored about them (spec 18)."""
+"""Serializers of the user's, and what is stored about them."""
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tidemark.config.checkpointing import CheckpointConfig, retained_checkpoints
+from tidemark.config.checkpointing import CheckpointSettings, retained_checkpoints
 from tidemark.config.configuration import Configuration
-from tidemark.config.execution import ExecutionConfig
 from tidemark.config.loader import effective_configuration
 from tidemark.config.modes import (
     CheckpointingMode,
@@ -22,12 +21,11 @@ from tidemark.config.restart import (
 from tidemark.config.units import MemorySize
 
 __all__ = [
-    "CheckpointConfig",
+    "CheckpointSettings",
     "CheckpointingMode",
     "ConfigOption",
     "ConfigOptions",
     "Configuration",
-    "ExecutionConfig",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "MemorySize",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidemark.api.cache import CachedDataStream
+from tidemark.api.checkpoint_config import CheckpointConfig
 from tidemark.api.checkpoint_storage import (
     CheckpointStorage,
     CustomCheckpointStorage,
@@ -90,7 +91,6 @@ from tidemark.api.windows.window import (
     Window,
 )
 from tidemark.config import (
-    CheckpointConfig,
     CheckpointingMode,
     ExternalizedCheckpointCleanup,
     ExternalizedCheckpointRetention,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tidemark.api.checkpoint_config import CheckpointConfig
 from tidemark.config import (
-    CheckpointConfig,
     CheckpointingMode,
     ExternalizedCheckpointCleanup,
     ExternalizedCheckpointRetention,

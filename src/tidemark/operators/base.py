@@ -144,7 +144,7 @@ class Operator(ABC):
 
     @abstractmethod
     def initialize(self, restored: RestoredState | None) -> None:
-        """Load state (None: a fresh start) and call `initialize_state`, or `restore_state` on a restore."""
+        """Load state (None: a fresh start) and call `initialize_state` / `restore_state`; comes before `open`."""
 
     @abstractmethod
     def open(self) -> None:

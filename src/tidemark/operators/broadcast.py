@@ -1,4 +1,4 @@
-"""Operators with one broadcast input (spec 11): input 0 is the data, input 1 the broadcast side.
+"""Operators with one broadcast input: input 0 is the data, input 1 the broadcast side.
 
 The broadcast side writes the state, the data side reads it. Batch mode consumes the broadcast side first.
 """
@@ -16,7 +16,6 @@ from tidemark.operators.broadcast_contexts import (
     KeyedRulesTimerContext,
     RulesContext,
 )
-from tidemark.operators.emission import emit_result
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.operators.keyed import process_keyed
 from tidemark.operators.keyed_operator import KeyedOperator
@@ -24,9 +23,7 @@ from tidemark.operators.stateless import method_of, process_plain
 from tidemark.protocol.batch import Batch
 
 if TYPE_CHECKING:
-    from tidemark.api.time_domain import TimeDomain
     from tidemark.state.descriptors import MapStateDescriptor
-    from tidemark.state.namespace import Namespace
     from tidemark.types.typeinfo import TypeInformation
 
 __all__ = ["BROADCAST", "DATA", "BroadcastOperator", "KeyedBroadcastOperator"]
@@ -137,10 +134,3 @@ class KeyedBroadcastOperator(KeyedOperator):
             return
         call = self._observed(self._data_call)
         process_keyed(call, self._keys, self._data_context, batch, out, self._must_copy())
-
-    def _on_timer(self, domain: TimeDomain, namespace: Namespace, timestamp: int, out: Output) -> None:
-        if self._timer_call is None:
-            return
-        context = self._timer_context
-        context.out, context.stamp, context.domain = out, timestamp, domain
-        emit_result(self._timer_call(timestamp, context), timestamp, out)

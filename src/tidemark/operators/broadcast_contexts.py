@@ -1,4 +1,4 @@
-"""The contexts of broadcast functions: who may read and who may write which state (spec 5.4, 11)."""
+"""The contexts of broadcast functions: who may read and who may write which state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from tidemark.api.context import (
 )
 from tidemark.api.time_domain import TimeDomain
 from tidemark.errors import UnknownStateError, UnsupportedOperationException
-from tidemark.operators.base import Output
-from tidemark.operators.detach import detached
+from tidemark.operators.contexts import ElementAndOutput
 from tidemark.operators.stateless import method_of
 from tidemark.state.backend import NO_KEY
 
 if TYPE_CHECKING:
-    from tidemark.api.output_tag import OutputTag
     from tidemark.operators.keyed_operator import KeyedOperator
     from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor
 
@@ -34,10 +32,10 @@ __all__ = [
 ]
 
 
-class _Side:
+class _Side(ElementAndOutput):
     """What both sides of every broadcast function have."""
 
-    __slots__ = ("_service", "_states", "out", "stamp")
+    __slots__ = ("_states",)
 
     def __init__(self, service: TimerService, states: Mapping[str, Any]) -> None:
         """Serve one side.
@@ -46,18 +44,8 @@ class _Side:
             service: Tells the time.
             states: The broadcast states by name, as this side may see them.
         """
-        self._service = service
+        super().__init__(service)
         self._states = states
-        self.stamp: int | None = None
-        self.out = Output()
-
-    def timestamp(self) -> int | None:
-        """Timestamp of the element, or None; in `on_timer` the timer's time."""
-        return self.stamp
-
-    def output(self, tag: OutputTag, value: Any) -> None:
-        """Emit to a side output."""
-        self.out.emit_side(tag.tag_id, detached(value), self.stamp)
 
     def current_processing_time(self) -> int:
         """Now, from the injected clock."""

@@ -1,4 +1,4 @@
-"""The contexts that element and timer callbacks get (spec 5.4, 6.2).
+"""The contexts that element and timer callbacks get.
 
 An operator owns one object per kind of callback and reuses it for every call, so a context costs nothing
 per record; it is valid during the call it was passed to. Operators write `stamp` and `out` directly.
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tidemark.state.timers import InternalTimers
 
 __all__ = [
+    "ElementAndOutput",
     "ElementContext",
     "FunctionSinkContext",
     "KeyedElementContext",
@@ -111,8 +112,8 @@ class KeyedTimerService(OperatorTimerService):
         self._timers.delete_event_timer(timestamp)
 
 
-class ElementContext(ProcessContext):
-    """Context of process and co-process functions on streams without keys."""
+class ElementAndOutput:
+    """What every context of an element has; operators set both attributes before each call."""
 
     __slots__ = ("_service", "out", "stamp")
 
@@ -128,6 +129,12 @@ class ElementContext(ProcessContext):
     def output(self, tag: OutputTag, value: Any) -> None:
         """Emit to a side output."""
         self.out.emit_side(tag.tag_id, detached(value), self.stamp)
+
+
+class ElementContext(ElementAndOutput, ProcessContext):
+    """Context of process and co-process functions on streams without keys."""
+
+    __slots__ = ()
 
     def timer_service(self) -> TimerService:
         """Time and, on keyed streams, timers."""

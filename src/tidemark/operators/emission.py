@@ -1,8 +1,8 @@
-"""From what user code returns to what an operator emits: `yield`, an iterable or None (spec R5, 4.5).
+"""From what user code returns to what an operator emits: `yield`, an iterable or None.
 
 A 2-tuple whose first item is an `OutputTag` leaves through the side output of that tag. The loops of the
 operators drain results straight into `Output.values` and settle the rest once per batch with
-`finish_unstamped` / `finish_stamped`; everything that is not a hot loop calls `emit_result`.
+`finish_unstamped` or `stamps_of`; everything that is not a hot loop calls `emit_result`.
 """
 
 from __future__ import annotations

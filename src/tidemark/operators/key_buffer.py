@@ -1,4 +1,4 @@
-"""Batch mode's waiting room: records gathered by key until all inputs have ended (spec 21)."""
+"""Batch mode's waiting room: records gathered by key until all inputs have ended."""
 
 from __future__ import annotations
 

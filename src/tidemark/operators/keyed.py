@@ -15,7 +15,6 @@ from tidemark.operators.base import Output
 from tidemark.operators.contexts import KeyedElementContext, SupportsElement, TimerContext
 from tidemark.operators.detach import detached
 from tidemark.operators.emission import (
-    emit_result,
     finish_unstamped,
     open_timestamps,
     route_tagged,
@@ -26,9 +25,7 @@ from tidemark.operators.stateless import method_of
 from tidemark.protocol.batch import Batch
 
 if TYPE_CHECKING:
-    from tidemark.api.time_domain import TimeDomain
     from tidemark.state.backend import KeyContext
-    from tidemark.state.namespace import Namespace
     from tidemark.types.typeinfo import TypeInformation
 
 __all__ = [
@@ -183,10 +180,3 @@ class KeyedProcessOperator(KeyedOperator):
 
     def _process(self, input_index: int, batch: Batch, out: Output) -> None:
         process_keyed(self._observed(self._call), self._keys, self._context, batch, out, self._must_copy())
-
-    def _on_timer(self, domain: TimeDomain, namespace: Namespace, timestamp: int, out: Output) -> None:
-        if self._timer_call is None:
-            return
-        context = self._timer_context
-        context.out, context.stamp, context.domain = out, timestamp, domain
-        emit_result(self._timer_call(timestamp, context), timestamp, out)

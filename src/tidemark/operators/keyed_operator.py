@@ -1,6 +1,7 @@
 """What all keyed operators share: backend, current key, timers, and the order of things in batch mode.
 
-A subclass writes `_process` (the loop over one batch) and, if it has timers, `_on_timer`. Everything
+A subclass writes `_process` (the loop over one batch) and, if it has timers, sets `_timer_call` and
+`_timer_context`, or writes `_on_timer`. Everything
 that happens once per batch and not once per record lives here.
 """
 
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.api.time_domain import TimeDomain
 from tidemark.operators.base import OperatorEnvironment, Output
 from tidemark.operators.contexts import KeyedTimerService
+from tidemark.operators.emission import emit_result
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.operators.key_buffer import KeyBuffer, StillClock
 from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
@@ -58,6 +60,8 @@ class KeyedOperator(FunctionOperator):
         self._backend_closed = False
         self._changeable_state = False
         self._first_batch = True
+        self._timer_call: Callable[[int, Any], Any] | None = None
+        self._timer_context: Any = None
 
     def setup(self, environment: OperatorEnvironment) -> None:
         """Attach to the host; creates backend and timers."""
@@ -140,7 +144,12 @@ class KeyedOperator(FunctionOperator):
         raise AssertionError(f"{type(self).__name__} does not process batches.")
 
     def _on_timer(self, domain: TimeDomain, namespace: Namespace, timestamp: int, out: Output) -> None:
-        """A timer fired; its key is current."""
+        """A timer fired; its key is current. Calls the function's `on_timer` if there is one."""
+        if self._timer_call is None:
+            return
+        context = self._timer_context
+        context.out, context.stamp, context.domain = out, timestamp, domain
+        emit_result(self._timer_call(timestamp, context), timestamp, out)
 
     def restore_watermark(self, watermark: int) -> None:
         """Stand at the watermark of the cut: what is late stays late, what waited for the next one waits."""

@@ -1,4 +1,4 @@
-"""Which windows of a key are really one: the bookkeeping behind session windows (spec 7).
+"""Which windows of a key are really one: the bookkeeping behind session windows.
 
 When windows merge, content is not moved into a new place each time. Every merged window points at the
 *state window*, the window under whose name its content has been kept from the start.

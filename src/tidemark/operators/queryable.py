@@ -1,4 +1,4 @@
-"""`KeyedStream.as_queryable_state`: a sink whose only effect is state that clients can read (spec 16.3)."""
+"""`KeyedStream.as_queryable_state`: a sink whose only effect is state that clients can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rolling reduce of a keyed stream (also behind `sum`, `min`, `max` and their kin; spec 4.2).
+"""Rolling reduce of a keyed stream (also behind `sum`, `min`, `max` and their kin).
 
 STREAMING emits the running value for every record; BATCH keeps one value per key in a plain dictionary
 and emits each once, at the end.

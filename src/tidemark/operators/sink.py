@@ -1,4 +1,4 @@
-"""User-written sinks (spec 3.3): `invoke(value)` or `invoke(value, context)` for every record."""
+"""User-written sinks: `invoke(value)` or `invoke(value, context)` for every record."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class _Cancelled(BaseException):
 
 
 class CheckpointLock:
-    """The re-entrant lock of spec 3.2.
+    """The re-entrant lock of a source function: no snapshot is cut while it is held.
 
     Taking it waits for room in the buffer first, so that a full buffer never blocks somebody who holds it.
     """

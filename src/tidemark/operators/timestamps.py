@@ -1,7 +1,7 @@
-"""Assigning timestamps, and telling the host how far event time has come (spec 6.1).
+"""Assigning timestamps, and telling the host how far event time has come.
 
-The operator emits no watermark itself: watermarks travel between epochs, so the host asks for
-`observed_watermark()` when an epoch ends. Nothing here is state; after a restart it starts again.
+The operator emits no watermark itself: watermarks travel between epochs, so the host asks for the newest
+timestamp when an epoch ends. Nothing here is state; after a restart it starts again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,11 @@ class TimestampsOperator(FunctionOperator):
         super().__init__()
         self._strategy = strategy
         self._newest: int | None = None
-        self._last_active: int | None = None
 
     def process(self, input_index: int, batch: Batch, out: Output) -> None:
         """Emit the records with their timestamps."""
         if not batch.values:
             return
-        self._last_active = self._environment.clock.now()
         assign = self._strategy.assigner
         if assign is None:
             emit_batch(batch, out)
@@ -68,15 +66,3 @@ class TimestampsOperator(FunctionOperator):
         """The newest timestamp seen since the last call, or None."""
         newest, self._newest = self._newest, None
         return newest
-
-    def observed_watermark(self) -> int:
-        """The watermark of what this subtask has seen; the minimum before any, or without watermarks."""
-        if self._newest is None:
-            return MIN_WATERMARK
-        watermark = self._strategy.watermark_after(self._newest)
-        return MIN_WATERMARK if watermark is None else watermark
-
-    def is_idle(self, now: int) -> bool:
-        """Whether the strategy's idle timeout has passed since the last record."""
-        timeout = self._strategy.idle_timeout_ms
-        return timeout is not None and (self._last_active is None or now - self._last_active >= timeout)

@@ -1,4 +1,4 @@
-"""The life cycle of user functions inside an operator, and their part in checkpoints (spec 5.1, 10).
+"""The life cycle of user functions inside an operator, and their part in checkpoints.
 
     attach -> initialize -> open -> { snapshot | notify_* }* -> close (once)
 

@@ -1,4 +1,4 @@
-"""The window operator (spec 7): assigners put records into windows, triggers say when to evaluate them.
+"""The window operator: assigners put records into windows, triggers say when to evaluate them.
 
 Content, trigger state and the merging-window map are keyed state under the window's namespace. With a
 reduce or aggregate function a window holds one accumulator, otherwise the list of its records. A window

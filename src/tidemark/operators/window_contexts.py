@@ -1,11 +1,11 @@
-"""What assigners, triggers and window functions get while a window operator calls them (spec 7)."""
+"""What assigners, triggers and window functions get while a window operator calls them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidemark.api.context import ProcessAllWindowContext, ProcessWindowContext
+from tidemark.api.context import ProcessWindowContext
 from tidemark.api.windows.contexts import OnMergeContext, WindowAssignerContext
 from tidemark.errors import UnsupportedOperationException
 from tidemark.operators.base import Output
@@ -107,7 +107,7 @@ class WindowTriggerContext(OnMergeContext):
         merge(self.namespace, self.merged)
 
 
-class EvaluationContext(ProcessWindowContext[Any], ProcessAllWindowContext[Any]):
+class EvaluationContext(ProcessWindowContext[Any]):
     """Context of `ProcessWindowFunction` and its all-window twin; the operator sets window and output."""
 
     __slots__ = ("_global_state", "_service", "_window_state", "current", "out")

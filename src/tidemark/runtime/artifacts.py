@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemark.api.executor import PythonArtifacts
 from tidemark.errors import ConfigError
+from tidemark.paths import is_local, local_path
 from tidemark.scratch import scratch_for_life
 
 __all__ = ["ship_artifacts"]
@@ -36,7 +37,7 @@ def ship_artifacts(context: Any, artifacts: PythonArtifacts) -> None:
 
 
 def _existing(path: str) -> str:
-    if "://" not in path and not os.path.exists(path):
+    if is_local(path) and not os.path.exists(local_path(path)):
         raise ConfigError(f"'{path}' was to be shipped to the workers but does not exist.")
     return path
 

@@ -62,7 +62,7 @@ def deployments(
     own = snapshot.origin is Origin.CHECKPOINT
     location = layout.checkpoint(snapshot.checkpoint_id) if own else savepoint_location(snapshot.directory)
     shares: list[dict[str, SubtaskRestore]] = [{} for _ in range(plan.slots)]
-    mapped = map_operators(metadata, _uids(plan), allow_non_restored=True)
+    mapped = map_operators(metadata, _uids(plan), allow_non_restored_state=True)
     for vertex in plan.in_slots():
         operator = mapped.get(vertex.uid)
         if operator is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -27,32 +26,32 @@ from tidemark.checkpoint.messages import (
     JobRestarting,
     SlotAcknowledged,
     SlotDeclined,
-    Started,
     Tick,
 )
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.clock import Clock
 from tidemark.config import Options
 from tidemark.config.modes import FallbackPolicy
-from tidemark.errors import FencedError, RestoreError, SlotLostError, StorageError
-from tidemark.futures import CompletableFuture
+from tidemark.errors import FailureReason, FencedError, RestoreError, SlotLostError, StorageError
 from tidemark.plan.job_plan import build_plan
-from tidemark.plan.vertex import dump_functions
+from tidemark.plan.vertex import Placement, dump_functions
 from tidemark.protocol.deployment import BackendChoice, Deployment
 from tidemark.protocol.events import SlotLost
 from tidemark.protocol.failure import first_failure
+from tidemark.protocol.frames import CutRequest
 from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.deployments import deployments, open_savepoint
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
 from tidemark.runtime.progress import Progress, add_numbers
-from tidemark.runtime.sinks.driver import DriverSink
-from tidemark.runtime.snapshot_choice import restore_newest
-from tidemark.runtime.snapshots import JobSnapshots
-from tidemark.runtime.sources.driver import Source
+from tidemark.runtime.sinks.factory import make_driver_sink
+from tidemark.runtime.sinks.task import row_tag
+from tidemark.runtime.snapshot_choice import SnapshotChoice
+from tidemark.runtime.snapshots import DriverState, JobSnapshots
+from tidemark.runtime.sources.factory import DriverSourceContext, MakeSource
 from tidemark.runtime.storage import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
 
-__all__ = ["CRASH_POINTS", "STATISTICS_S", "JobExecution", "JobParts"]
+__all__ = ["CRASH_POINTS", "STATISTICS_S", "JobExecution"]
 
 _log = logging.getLogger(__name__)
 
@@ -74,16 +73,8 @@ STATISTICS_S = 0.5
 """How long somebody who asks for statistics waits for slots that are busy with user code."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobParts:
-    """What makes a job concrete: how sources and sinks of its kind are built."""
-
-    make_source: Callable[[Any], Source]
-    make_sink: Callable[[Any], DriverSink]
-
-
 class JobExecution:
-    """A job over all its attempts."""
+    """A job over all its attempts; also the `Effects` of its snapshots."""
 
     def __init__(
         self,
@@ -91,7 +82,7 @@ class JobExecution:
         settings: JobSettings,
         job_id: str,
         engine: Engine,
-        parts: Callable[[JobExecution], JobParts],
+        make_source: MakeSource,
         clock: Clock,
         storage: StoragePlan,
         backend: BackendChoice,
@@ -106,9 +97,8 @@ class JobExecution:
         self.engine = engine
         self.clock = clock
         self.progress = Progress()
-        self.plan = build_plan(graph, settings, job_id)
+        self.backend = backend
         self._storage_plan = storage
-        self._backend = backend
         self._timers: dict[tuple[int, int], int | None] = {}
         self.epoch = 0
         """The next one; `progress.epoch` is the last one done."""
@@ -116,8 +106,6 @@ class JobExecution:
         """Restored slots have not said yet when their processing-time timers are due."""
         self.lineage = self.job_id
         """Id of the first job of the chain of restores; known for sure once an attempt has started."""
-        self.fenced = False
-        """Whether the job ended because a newer driver of its lineage owns its sinks."""
         self.attempt = -1
         self._unread = False
         """Whether the last attempt to read the job's snapshots failed."""
@@ -129,15 +117,24 @@ class JobExecution:
         """Called at every crash point; tests raise here."""
         self.paused = False
         """While set, sources are not read: the job is about to stop."""
-        self.plan, restored = open_savepoint(self.plan, graph, settings, storage.savepoints)
-        self.snapshots = JobSnapshots(self, storage, backend, restored)
+        plan = build_plan(graph, settings, self.job_id)
+        self.plan, restored = open_savepoint(plan, graph, settings, storage.savepoints)
+        self.snapshots = JobSnapshots(self, clock, self.plan, settings, storage, backend, restored)
         self._functions = dump_functions(self.plan.in_slots())
         self.watermarks = WatermarkTracker(self.plan)
-        made = parts(self)
-        self.sources = {v.id: made.make_source(v) for v in self.plan.of_kind(NodeKind.SOURCE)}
-        self.sinks = {
-            v.id: made.make_sink(v) for v in self.plan.of_kind(NodeKind.SINK) if v.placement.value == "task"
-        }
+        context = DriverSourceContext(self.plan, clock, engine.source_status, lambda: self.on_input())
+        self.sources = {v.id: make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
+        sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
+        self.sinks = {v.id: make_driver_sink(v, self.job_id) for v in sinks}
+        self._fallback = settings.configuration.get(Options.CHECKPOINTING_ALLOW_FALLBACK)
+        self._choice = SnapshotChoice(
+            self.coordinator.completed,
+            storage,
+            self._fallback,
+            self.sinks.values(),
+            self.plan.in_slots(),
+            self.snapshots.quarantine,
+        )
 
     @property
     def coordinator(self) -> CheckpointCoordinator:
@@ -159,7 +156,7 @@ class JobExecution:
         self.progress.attempt = self.attempt
         self.engine.start(self.plan, self.attempt)
         try:
-            snapshot, metadata = restore_newest(self, self._storage_plan, self._deploy)
+            snapshot, metadata = self._choice.restore_newest(self._deploy)
         except (StorageError, RestoreError):
             self._unread = True
             raise
@@ -169,7 +166,8 @@ class JobExecution:
         self._timers.clear()
         self._catch_up = snapshot is not None
         if metadata is not None:
-            # Replayed epochs carry their old numbers, so that a writer can replace what it wrote for them.
+            # Counting goes on behind the snapshot, whoever took it: replayed epochs carry their old ids, so that a
+            # writer can replace what it wrote for them, though they may be cut differently.
             self.epoch = int(metadata.properties.get("epoch", self.epoch))
         for vertex_id, source in self.sources.items():
             uid = self.plan.vertices[vertex_id].uid
@@ -180,22 +178,19 @@ class JobExecution:
             prepared = metadata.sink_commits.get(uid, b"") if metadata is not None else b""
             restored = None if snapshot is None else snapshot.checkpoint_id
             self.engine.worker.call(sink.restore, restored, prepared)
-        self.snapshots.new_attempt()
-        self.snapshots.handle(Started(frozenset(range(self.plan.slots))))
+        self.snapshots.new_attempt(frozenset(range(self.plan.slots)), first=self.attempt == 0)
         self.progress.first_checkpoint = self.coordinator.next_checkpoint_id
         self.progress.restored_from = None if snapshot is None else snapshot.checkpoint_id
         if snapshot is not None:
-            self.coordinator.restored(snapshot.checkpoint_id)
+            self.coordinator.statistics.restored += 1
         self._running = True
 
     def _claim_sinks(self, metadata: CheckpointMetadata | None) -> None:
         if metadata is not None:
             self.lineage = metadata.lineage_id
-        policy = self.settings.configuration.get(Options.CHECKPOINTING_ALLOW_FALLBACK)
         for sink in self.sinks.values():
-            sink.claim(self.lineage, metadata, repeat=policy is FallbackPolicy.DUPLICATE)
-        for sink in self.sinks.values():
-            sink.verify_claim()
+            sink.claim(self.lineage, metadata, repeat=self._fallback is FallbackPolicy.DUPLICATE)
+        self.verify_claims()
 
     def abandon_attempt(self) -> None:
         """The attempt failed: nothing pending can complete any more, sources stop."""
@@ -272,8 +267,6 @@ class JobExecution:
         self._deliver(result)
 
     def _deliver(self, result: EpochResult) -> None:
-        from tidemark.runtime.sinks.task import row_tag
-
         call = self.engine.worker.call
         for vertex_id, sink in self.sinks.items():
             staged = [file for report in result.reports for file in report.staged.get(vertex_id, ())]
@@ -318,39 +311,61 @@ class JobExecution:
         """When the earliest processing-time timer of any slot is due."""
         return min((due for due in self._timers.values() if due is not None), default=None)
 
-    @property
-    def finished(self) -> bool:
-        """Whether all input has been read and its end has passed every operator."""
-        return self.watermarks.finished()
+    # Effects of snapshots
 
-    def drain(self) -> None:
-        """Let every source end here (stop with drain)."""
-        self.watermarks.end_all()
+    def driver_state(self, checkpoint_id: int) -> DriverState:
+        """What the driver contributes to a snapshot at its barrier; sinks prepare their commit."""
+        positions = {
+            source.vertex.uid: msgspec.msgpack.encode(position)
+            for source in self.sources.values()
+            if (position := source.position()) is not None
+        }
+        commits = {
+            sink.vertex.uid: data for sink in self.sinks.values() if (data := sink.prepare(checkpoint_id))
+        }
+        marks, partition_marks = self.watermarks.marks(), self.watermarks.partition_marks()
+        return DriverState(positions, commits, marks, partition_marks, self.epoch, self.lineage)
 
-    # Savepoints and the end
+    def cut(self, request: CutRequest) -> SlotDeclined | None:
+        """Cut every slot."""
+        for slot, outcome in self.engine.cut(request):
+            if isinstance(outcome, BaseException):
+                reason = getattr(outcome, "reason", FailureReason.DECLINED)
+                return SlotDeclined(request.checkpoint_id, slot, reason, str(outcome))
+        self.reached("barrier")
+        return None
 
-    def request_savepoint(self, target: str | None) -> CompletableFuture[str]:
-        """Ask for a savepoint at the next barrier; the future gets its directory.
+    def verify_claims(self) -> None:
+        """Make sure that no newer driver has taken a sink."""
+        for sink in self.sinks.values():
+            sink.verify_claim()
 
-        Raises:
-            ConfigError: No directory was given and none is configured.
-        """
-        return self.snapshots.request_savepoint(target)
+    def complete(self, checkpoint_id: int) -> None:
+        """Commit sinks, then tell slots, then sources."""
+        for sink in self.sinks.values():
+            self.engine.worker.call(sink.commit, checkpoint_id)
+            self.reached("commit")
+        self.engine.notify_complete(checkpoint_id)
+        self.reached("notify")
+        for source in self.sources.values():
+            source.notify_checkpoint_complete(checkpoint_id)
 
-    def request_checkpoint(self) -> None:
-        """Let a checkpoint be due now, whatever the interval says."""
-        self.coordinator.request_checkpoint(self.clock.now())
+    def abort(self, checkpoint_id: int) -> None:
+        """Tell slots that a snapshot was given up."""
+        self.engine.notify_aborted(checkpoint_id)
+
+    # The end
 
     def end(self, how: JobEnd) -> None:
         """The job is over: last commits, retention, release. The engine is stopped by its owner."""
         self._running = False
         newest = self.coordinator.completed.last_commit()
-        self.fenced = self._has_lost_a_sink()
+        self.snapshots.fenced = fenced = self._has_lost_a_sink()
         call = self.engine.worker.call
         for sink in self.sinks.values():
             if how is JobEnd.FINISHED:
                 call(sink.finish)
-            elif newest is not None and not self.fenced:
+            elif newest is not None and not fenced:
                 # The attempt may have failed between the commit point and the commit.
                 call(sink.commit, newest)
         for source in self.sources.values():
@@ -361,8 +376,7 @@ class JobExecution:
 
     def _has_lost_a_sink(self) -> bool:
         try:
-            for sink in self.sinks.values():
-                sink.verify_claim()
+            self.verify_claims()
         except FencedError as exc:
             _log.warning("Sinks and snapshots are left as they are. %s", exc)
             return True
@@ -376,11 +390,6 @@ class JobExecution:
         checkpointing = self.settings.checkpointing
         kept = checkpointing.enabled and is_kept(checkpointing.retention, how)
         return kept or self.snapshots.took_savepoint or self.settings.savepoint_path is not None
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether snapshots are written while the next epochs run."""
-        return self._backend.asynchronous
 
     def accumulators(self) -> dict[str, Any]:
         """Numeric metrics of the user's functions, summed over subtasks, as of the last statistics."""
@@ -409,7 +418,7 @@ class JobExecution:
             attempt=self.attempt,
             slot=0,
             vertices=self._functions,
-            backend=self._backend,
+            backend=self.backend,
             storage=self._storage_plan.choice,
             batch_mode=self.plan.batch_mode,
             queryable=self._storage_plan.queryable,

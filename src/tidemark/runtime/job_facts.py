@@ -6,14 +6,16 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tidemark.api.graph import NodeKind
+from tidemark.api.job import JobStatus
 from tidemark.checkpoint.statistics import CheckpointRecord
 from tidemark.config import Options
+from tidemark.runtime.execution import STATISTICS_S
 
 if TYPE_CHECKING:
     from tidemark.plan.vertex import Vertex
     from tidemark.runtime.runner import JobRunner
 
-__all__ = ["checkpoint_facts", "job_facts", "job_summary"]
+__all__ = ["checkpoint_facts", "job_facts", "job_progress", "job_summary"]
 
 
 def job_summary(runner: JobRunner, application_id: str | None = None) -> dict[str, Any]:
@@ -31,13 +33,11 @@ def job_summary(runner: JobRunner, application_id: str | None = None) -> dict[st
 
 def job_facts(runner: JobRunner, application_id: str | None = None) -> dict[str, Any]:
     """Everything about a job: progress, plan, sinks with their guarantee, checkpoints in short."""
-    from tidemark.runtime.runner import JobHandle
-
     execution = runner.execution
     settings = execution.settings
     statistics = execution.coordinator.statistics
     try:
-        progress = JobHandle(runner).get_progress()
+        progress = job_progress(runner)
     except Exception as exc:
         # Slots come and go while the job restarts; the rest is worth showing all the same.
         progress = {"status": runner.status.name, "unavailable": f"{type(exc).__name__}: {exc}"}
@@ -67,6 +67,31 @@ def job_facts(runner: JobRunner, application_id: str | None = None) -> dict[str,
             if vertex.kind is NodeKind.SINK
         ],
         "nodes": [_node(vertex) for vertex in vertices],
+    }
+
+
+def job_progress(runner: JobRunner) -> dict[str, Any]:
+    """How a job stands: status, attempt, epoch, records, checkpoints, state, slots."""
+    execution = runner.execution
+    progress = execution.progress
+    completed = execution.coordinator.completed.latest_checkpoint()
+    done = [record for record in execution.coordinator.statistics.records() if record.is_completed]
+    slots = execution.engine.stats(STATISTICS_S) if runner.status is JobStatus.RUNNING else []
+    return {
+        "status": runner.status.name,
+        "attempt": progress.attempt,
+        "epoch": progress.epoch,
+        "records": progress.records,
+        "watermark": progress.watermark,
+        "last_epoch_ms": progress.last_epoch_ms,
+        "restored_from": progress.restored_from,
+        "last_checkpoint": None if completed is None else completed.checkpoint_id,
+        "checkpoints": len(done),
+        "checkpoints_of_attempt": sum(r.checkpoint_id >= progress.first_checkpoint for r in done),
+        "state_entries": sum(slot["entries"] for slot in slots),
+        "state_age_ms": max((slot["age_ms"] for slot in slots), default=0),
+        "slot_pids": execution.engine.slot_pids(),
+        "failure": None if runner.failure is None else str(runner.failure),
     }
 
 

@@ -103,7 +103,8 @@ class LocalEngine:
         self._storage = storage
         self._cancellation = cancellation or Cancellation()
         self._scratch = ScratchDirectory("tidemark-local-")
-        self._hosts: list[SlotHost] = []
+        self.hosts: list[SlotHost] = []
+        """The slots of the attempt."""
         self._statistics = SlotStatistics()
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()
         self._pool: SnapshotPool = pool or SnapshotThreads()
@@ -114,11 +115,6 @@ class LocalEngine:
         self.worker = Worker("local-slots")
         self.on_event: Callable[[], None] = lambda: None
 
-    @property
-    def hosts(self) -> list[SlotHost]:
-        """The slots, for tests and queries."""
-        return self._hosts
-
     def start(self, plan: JobPlan, attempt: int) -> None:
         """Have as many empty hosts as the plan has slots."""
         self.settle()
@@ -127,11 +123,11 @@ class LocalEngine:
         self._interrupted.clear()
         self._left = threading.Event()
         root = Path(self._scratch.name)
-        self._hosts = [
+        self.hosts = [
             SlotHost(self._clock, self._storage, root / f"slot-{attempt}-{index}")
             for index in range(plan.slots)
         ]
-        for index, host in enumerate(self._hosts):
+        for index, host in enumerate(self.hosts):
             host.on_ready = self._ready(index)
 
     def _ready(self, slot: int) -> Any:
@@ -144,7 +140,7 @@ class LocalEngine:
     def settle(self) -> None:
         """Close the operators of the attempt, or leave the thread behind that does not return from them."""
         self._interrupted.set()
-        self._await_end(self.worker.post(_each, [host.reset for host in self._hosts]))
+        self._await_end(self.worker.post(_each, [host.reset for host in self.hosts]))
 
     def _await_end(self, closing: Future[Any]) -> None:
         def complain(seconds: float) -> None:
@@ -158,20 +154,20 @@ class LocalEngine:
             self.worker.stack(),
         )
         self._left.set()
-        for host in self._hosts:
+        for host in self.hosts:
             host.abandon()
         self._pool.abandon()
         self.worker.abandon()
-        self._hosts = []
+        self.hosts = []
 
     def deploy(self, deployments: list[Deployment]) -> None:
         """Deploy to every host."""
-        pairs = zip(self._hosts, deployments, strict=True)
+        pairs = zip(self.hosts, deployments, strict=True)
         self.worker.call(_each, [partial(host.deploy, deployment) for host, deployment in pairs])
 
     def run_epoch(self, work: EpochWork) -> EpochResult:
         """Run one pipeline per split, one after the other; the last one closes the epoch."""
-        return self.worker.call(self._run_epoch, work, list(self._hosts), self._left)
+        return self.worker.call(self._run_epoch, work, list(self.hosts), self._left)
 
     def _run_epoch(self, work: EpochWork, hosts: list[SlotHost], left: threading.Event) -> EpochResult:
         assert self._plan is not None
@@ -213,14 +209,14 @@ class LocalEngine:
 
     def _cut(self, request: CutRequest) -> list[tuple[int, BaseException | int]]:
         outcomes: list[tuple[int, BaseException | int]] = []
-        for slot, host in enumerate(self._hosts):
+        for slot, host in enumerate(self.hosts):
             try:
                 outcomes.append((slot, host.cut(request)))
             except Exception as exc:
                 outcomes.append((slot, exc))
         if any(isinstance(outcome, BaseException) for _slot, outcome in outcomes):
             return outcomes
-        for slot, host in enumerate(self._hosts):
+        for slot, host in enumerate(self.hosts):
             if request.synchronous:
                 self._write(slot, host, request)
             else:
@@ -233,13 +229,13 @@ class LocalEngine:
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """Tell every host."""
-        self.worker.call(_each, [partial(host.notify_complete, checkpoint_id) for host in self._hosts])
+        self.worker.call(_each, [partial(host.notify_complete, checkpoint_id) for host in self.hosts])
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """Tell every host."""
 
         def tell() -> None:
-            for host in self._hosts:
+            for host in self.hosts:
                 try:
                     host.notify_aborted(checkpoint_id)
                 except Exception:
@@ -249,12 +245,12 @@ class LocalEngine:
 
     def finish(self) -> None:
         """Close the operators of every host."""
-        self.worker.call(_each, [host.finish for host in self._hosts])
+        self.worker.call(_each, [host.finish for host in self.hosts])
 
     def source_status(self) -> dict[int, dict[int, dict[str, Any]]]:
         """Statuses of all source functions."""
         statuses: dict[int, dict[int, dict[str, Any]]] = {}
-        for slot, host in enumerate(self._hosts):
+        for slot, host in enumerate(self.hosts):
             for vertex, status in host.source_status().items():
                 statuses.setdefault(vertex, {})[slot] = status
         return statuses
@@ -263,7 +259,7 @@ class LocalEngine:
         """Statistics of every host; what it said last of one that is busy."""
         deadline = time.monotonic() + timeout
         answers: dict[int, Any] = {}
-        hosts = list(self._hosts)
+        hosts = list(self.hosts)
         for slot, host in enumerate(hosts):
             try:
                 answers[slot] = host.stats(max(0.0, deadline - time.monotonic()))
@@ -273,7 +269,7 @@ class LocalEngine:
 
     def slot_pids(self) -> dict[int, int]:
         """Every slot lives in this process."""
-        return dict.fromkeys(range(len(self._hosts)), os.getpid())
+        return dict.fromkeys(range(len(self.hosts)), os.getpid())
 
     def events(self) -> list[SlotEvent]:
         """What hosts said since the last call."""
@@ -288,9 +284,9 @@ class LocalEngine:
 
     def stop(self) -> None:
         """Close every host and remove the scratch directory."""
-        self._await_end(self.worker.post(_each, [*[host.close for host in self._hosts], self._pool.shutdown]))
+        self._await_end(self.worker.post(_each, [*[host.close for host in self.hosts], self._pool.shutdown]))
         self.worker.close()
-        self._hosts = []
+        self.hosts = []
         self._scratch.cleanup()
 
 

@@ -16,16 +16,17 @@ from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
-from tidemark.runtime.execution import JobExecution, JobParts
+from tidemark.runtime.execution import JobExecution
+from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_queries import LocalQueryServers
-from tidemark.runtime.runner import JobHandle, JobRunner
-from tidemark.runtime.sinks.factory import make_driver_sink, wants_frame
+from tidemark.runtime.runner import JobRunner
+from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.storage import storage_plan
 from tidemark.scratch import sweep_scratch
 
-__all__ = ["LocalExecutor", "local_parts"]
+__all__ = ["LocalExecutor"]
 
 
 class LocalExecutor:
@@ -48,7 +49,7 @@ class LocalExecutor:
             settings,
             job_id,
             engine,
-            local_parts,
+            make_source,
             self._clock,
             storage,
             BackendChoice.of(settings.state_backend),
@@ -91,11 +92,3 @@ def refuse_spark(graph: Graph) -> None:
         spec = node.spec
         if isinstance(spec, SparkSourceSpec) or (isinstance(spec, SinkSpec) and wants_frame(spec)):
             raise ConfigError(f"'{node.name}' needs Spark. Set execution.target to spark instead of local.")
-
-
-def local_parts(execution: JobExecution) -> JobParts:
-    """Sources and sinks of a job without Spark."""
-    return JobParts(
-        lambda vertex: make_source(vertex, execution),
-        lambda vertex: make_driver_sink(vertex, execution.job_id),
-    )

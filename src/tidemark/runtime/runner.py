@@ -15,16 +15,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tidemark.api.job import JobClient, JobExecutionResult, JobStatus
+from tidemark.api.job import JobExecutionResult, JobStatus
 from tidemark.checkpoint.messages import JobEnd
 from tidemark.checkpoint.restart import GiveUp, decide, is_curable
 from tidemark.errors import ExecutionError, IllegalStateError, UnsupportedOperationException
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID
 from tidemark.runtime.cancellation import Cancellation
-from tidemark.runtime.execution import STATISTICS_S, JobExecution
+from tidemark.runtime.execution import JobExecution
 
-__all__ = ["JobHandle", "JobRunner"]
+__all__ = ["JobRunner"]
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,8 @@ class JobRunner:
         self._end_by: float | None = None
         """Until when (monotonic) the end of a job that was given up waits for user code in sinks."""
         self._on_end = on_end
-        self._started_at = time.time()
+        self.started_at = time.time()
+        """Seconds since 1970."""
         self._thread = threading.Thread(target=self._run, name=f"job-{execution.job_id[:8]}", daemon=True)
 
     def start(self) -> None:
@@ -87,11 +88,6 @@ class JobRunner:
     def join(self, timeout: float | None = None) -> None:
         """Wait until the job has released everything."""
         self._ended.wait(timeout)
-
-    @property
-    def started_at(self) -> float:
-        """Seconds since the epoch."""
-        return self._started_at
 
     # Requests, from any thread
 
@@ -107,7 +103,7 @@ class JobRunner:
     def savepoint(self, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint."""
         self._refuse_in_batch_mode()
-        return self._ask(lambda: self.execution.request_savepoint(target))
+        return self._ask(lambda: self.execution.snapshots.request_savepoint(target))
 
     def stop(self, drain: bool, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint and the end of the job."""
@@ -116,11 +112,11 @@ class JobRunner:
         def begin() -> CompletableFuture[str]:
             if self._stop_future is not None:
                 raise IllegalStateError("The job is being stopped already.")
-            future = self.execution.request_savepoint(target)
+            future = self.execution.snapshots.request_savepoint(target)
             # From now on nothing new is read. With drain, the end of time reaches the last operator first.
             self.execution.paused = True
             if drain:
-                self.execution.drain()
+                self.execution.watermarks.end_all()
             self._stop_future, self._draining = future, drain
             return future
 
@@ -265,9 +261,10 @@ class JobRunner:
                     self._stop()
                 continue
             execution.barrier()
-            self._wait_if_synchronous()
+            if not execution.backend.asynchronous:
+                self._until_none_pending()
             if work is None:
-                if execution.finished:
+                if execution.watermarks.finished():
                     self._final_checkpoint()
                     return
                 self.wake.wait(self._idle_time())
@@ -322,26 +319,24 @@ class JobRunner:
             raise _Cancelled
         self.execution.observe()
 
-    def _wait_if_synchronous(self) -> None:
-        if self.execution.asynchronous:
-            return
-        self._until(lambda: not self.execution.coordinator.pending())
-
     def _final_checkpoint(self) -> None:
         """Cover everything the job produced, so that the last commits survive a crash amid them."""
         if not self.execution.settings.checkpointing.enabled:
             return
-        execution = self.execution
-        self._until(lambda: not execution.coordinator.pending())
+        execution, coordinator = self.execution, self.execution.coordinator
+        self._until_none_pending()
         for _try in range(_FINAL_TRIES):
-            wanted = execution.coordinator.next_checkpoint_id
-            execution.request_checkpoint()
+            wanted = coordinator.next_checkpoint_id
+            coordinator.request_checkpoint(execution.clock.now())
             execution.barrier()
-            self._until(lambda: not execution.coordinator.pending())
-            newest = execution.coordinator.completed.latest_checkpoint()
+            self._until_none_pending()
+            newest = coordinator.completed.latest_checkpoint()
             if newest is not None and newest.checkpoint_id >= wanted:
                 return
         _log.warning("The final checkpoint failed; a crash during the last commits would repeat records.")
+
+    def _until_none_pending(self) -> None:
+        self._until(lambda: not self.execution.coordinator.pending())
 
     def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -370,7 +365,7 @@ class JobRunner:
         job_id = JobID(self.execution.job_id)
         if end is JobEnd.FINISHED:
             self.status = JobStatus.FINISHED
-            runtime = round((time.time() - self._started_at) * 1000)
+            runtime = round((time.time() - self.started_at) * 1000)
             self.result.set_result(JobExecutionResult(job_id, runtime, self.execution.accumulators()))
         elif end is JobEnd.CANCELED:
             self.status = JobStatus.CANCELED
@@ -389,70 +384,3 @@ def _copy(done: Any, outcome: CompletableFuture[str]) -> None:
         outcome.set_exception(error)
     else:
         outcome.set_result(done.result())
-
-
-class JobHandle(JobClient):
-    """The client of a job that runs in this process."""
-
-    def __init__(self, runner: JobRunner) -> None:
-        self.runner = runner
-
-    def get_job_id(self) -> JobID:
-        """Id of the job."""
-        return JobID(self.runner.execution.job_id)
-
-    def get_job_status(self) -> CompletableFuture[JobStatus]:
-        """Status now."""
-        return CompletableFuture.completed(self.runner.status)
-
-    def cancel(self) -> CompletableFuture[None]:
-        """End the job; completes when every slot is gone."""
-        self.runner.cancel()
-        outcome: CompletableFuture[None] = CompletableFuture()
-        self.runner.result.add_done_callback(lambda _done: outcome.set_result(None))
-        return outcome
-
-    def stop_with_savepoint(
-        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
-    ) -> CompletableFuture[str]:
-        """Take a savepoint and finish."""
-        return self.runner.stop(advance_to_end_of_event_time, savepoint_directory)
-
-    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
-        """Take a savepoint and go on."""
-        return self.runner.savepoint(savepoint_directory)
-
-    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
-        """Counters of the user's functions now."""
-        if self.runner.status is JobStatus.RUNNING:
-            self.runner.execution.refresh_statistics()
-        return CompletableFuture.completed(self.runner.execution.accumulators())
-
-    def get_progress(self) -> dict[str, Any]:
-        """How the job stands, as plain data: status, attempt, epoch, records, checkpoints, state, slots."""
-        runner = self.runner
-        execution = runner.execution
-        progress = execution.progress
-        completed = execution.coordinator.completed.latest_checkpoint()
-        done = [record for record in execution.coordinator.statistics.records() if record.is_completed]
-        slots = execution.engine.stats(STATISTICS_S) if runner.status is JobStatus.RUNNING else []
-        return {
-            "status": runner.status.name,
-            "attempt": progress.attempt,
-            "epoch": progress.epoch,
-            "records": progress.records,
-            "watermark": progress.watermark,
-            "last_epoch_ms": progress.last_epoch_ms,
-            "restored_from": progress.restored_from,
-            "last_checkpoint": None if completed is None else completed.checkpoint_id,
-            "checkpoints": len(done),
-            "checkpoints_of_attempt": sum(r.checkpoint_id >= progress.first_checkpoint for r in done),
-            "state_entries": sum(slot["entries"] for slot in slots),
-            "state_age_ms": max((slot["age_ms"] for slot in slots), default=0),
-            "slot_pids": execution.engine.slot_pids(),
-            "failure": None if runner.failure is None else str(runner.failure),
-        }
-
-    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
-        """Completes when the job has finished; fails when it failed or was cancelled."""
-        return self.runner.result

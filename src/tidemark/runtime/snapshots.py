@@ -10,12 +10,11 @@ from __future__ import annotations
 import itertools
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-import msgspec
-
+from tidemark.api.executor import JobSettings
 from tidemark.checkpoint.completed import CompletedSnapshot, Origin
-from tidemark.checkpoint.coordinator import CheckpointCoordinator, CoordinatorSettings
+from tidemark.checkpoint.coordinator import CheckpointCoordinator
 from tidemark.checkpoint.layout import (
     JobLayout,
     SnapshotLocation,
@@ -35,6 +34,7 @@ from tidemark.checkpoint.messages import (
     SavepointRequest,
     SavepointRequested,
     SlotDeclined,
+    Started,
     StorageFailed,
     TriggerBarrier,
     WriteMetadata,
@@ -44,22 +44,21 @@ from tidemark.checkpoint.metadata.registry import write_metadata
 from tidemark.checkpoint.presence import has_vanished, missing_files
 from tidemark.checkpoint.retention import discard, discard_job, discard_spent, mark_quarantined
 from tidemark.checkpoint.storage.base import Storage
+from tidemark.clock import Clock
 from tidemark.errors import CheckpointError, FailureReason, StorageError
 from tidemark.futures import CompletableFuture
+from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.protocol.frames import CutRequest
 from tidemark.runtime.storage import StoragePlan
 
-if TYPE_CHECKING:
-    from tidemark.runtime.execution import JobExecution
-
-__all__ = ["JobSnapshots"]
+__all__ = ["DriverState", "Effects", "JobSnapshots"]
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Barrier:
+class DriverState:
     """What the driver itself contributes to a snapshot, as of its barrier."""
 
     positions: dict[str, bytes]
@@ -67,6 +66,37 @@ class _Barrier:
     watermarks: dict[str, int]
     partition_marks: dict[str, bytes]
     epoch: int
+    lineage: str
+
+
+class Effects(Protocol):
+    """What the snapshots of a job do to its sources, sinks and slots, in the order of a snapshot's life.
+
+    Whatever a method raises without saying so fails the attempt.
+    """
+
+    def driver_state(self, checkpoint_id: int) -> DriverState:
+        """No record is in flight: where sources stand, what sinks pre-commit, how far time has come."""
+
+    def cut(self, request: CutRequest) -> SlotDeclined | None:
+        """Freeze the state of every slot, which then writes it; tells the first slot that could not."""
+
+    def verify_claims(self) -> None:
+        """Make sure that every sink still belongs to this driver.
+
+        Raises:
+            FencedError: A newer driver owns one; the snapshot must not complete.
+            StorageError: The place of a sink cannot be reached.
+        """
+
+    def complete(self, checkpoint_id: int) -> None:
+        """The snapshot is durable: let sinks commit, then tell slots and sources."""
+
+    def abort(self, checkpoint_id: int) -> None:
+        """The snapshot was given up: tell the slots, without waiting for them."""
+
+    def reached(self, point: str, /) -> None:
+        """A crash point; tests raise here."""
 
 
 class JobSnapshots:
@@ -79,39 +109,35 @@ class JobSnapshots:
 
     def __init__(
         self,
-        job: JobExecution,
+        effects: Effects,
+        clock: Clock,
+        plan: JobPlan,
+        settings: JobSettings,
         storage: StoragePlan,
         backend: BackendChoice,
         restored: CompletedSnapshot | None,
     ) -> None:
-        """Serve `job`, which starts from `restored` if it starts from a savepoint."""
-        self._job = job
+        """Serve the job of `plan`, which starts from `restored` if it starts from a savepoint."""
+        self._effects = effects
+        self._clock = clock
+        self._plan = plan
+        self._settings = settings
         self._storage_plan = storage
         self._storage: Storage = storage.driver
         self._backend = backend
-        self.layout = JobLayout.create(storage.root, job.job_id)
+        self.layout = JobLayout.create(storage.root, plan.job_id)
         self._savepoints: dict[str, CompletableFuture[str]] = {}
         self._requests = itertools.count()
-        self._barriers: dict[int, _Barrier] = {}
+        self._barriers: dict[int, DriverState] = {}
+        self.fenced = False
+        """Whether a newer driver of the lineage owns the sinks; it may depend on our snapshots, so they stay."""
         self.took_savepoint = False
         """Whether a savepoint of this job has completed."""
         self._postponed: list[WriteMetadata] = []
         """Snapshots that every slot acknowledged while something else was under way."""
         self._discarded = False
         """Whether the job's checkpoints have been deleted for good."""
-        checkpointing = job.settings.checkpointing
-        self.coordinator = CheckpointCoordinator(
-            CoordinatorSettings(
-                interval=checkpointing.interval if checkpointing.enabled else None,
-                timeout=checkpointing.timeout,
-                min_pause=checkpointing.min_pause,
-                max_concurrent=checkpointing.max_concurrent,
-                tolerable_failures=checkpointing.tolerable_failures,
-                num_retained=checkpointing.num_retained,
-                retention=checkpointing.retention,
-            ),
-            restored_from=restored,
-        )
+        self.coordinator = CheckpointCoordinator(settings.checkpointing, restored_from=restored)
 
     def handle(self, event: Event) -> None:
         """Tell the coordinator, and carry out what it says, and what it says to that.
@@ -120,7 +146,7 @@ class JobSnapshots:
             CheckpointError: More checkpoints have failed than the job tolerates.
             Whatever a sink, a source, an engine or a listener raises on the way; it fails the attempt.
         """
-        now = self._job.clock.now
+        now = self._clock.now
         if isinstance(event, SlotDeclined) and self._newest_vanished():
             # A write fails when its directory is moved away under it: the cause counts, not the symptom.
             event = StorageFailed(event.checkpoint_id, event.message, vanished=True)
@@ -141,7 +167,7 @@ class JobSnapshots:
         Raises:
             CheckpointError: More checkpoints have failed than the job tolerates.
         """
-        for command in self.coordinator.handle(event, self._job.clock.now()):
+        for command in self.coordinator.handle(event, self._clock.now()):
             if isinstance(command, WriteMetadata):
                 self._postponed.append(command)
             else:
@@ -153,8 +179,7 @@ class JobSnapshots:
         Raises:
             ConfigError: No directory was given and none is configured.
         """
-        settings = self._job.settings
-        directory = new_savepoint_directory(target or settings.savepoint_directory, self._job.job_id)
+        directory = new_savepoint_directory(target or self._settings.savepoint_directory, self._plan.job_id)
         request = SavepointRequest(f"savepoint-{next(self._requests)}", directory)
         future: CompletableFuture[str] = CompletableFuture()
         self._savepoints[request.request_id] = future
@@ -174,21 +199,22 @@ class JobSnapshots:
         if snapshot.origin is Origin.CHECKPOINT:
             mark_quarantined(self._storage, snapshot.directory, problem)
 
-    def new_attempt(self) -> None:
+    def new_attempt(self, slots: frozenset[int], *, first: bool) -> None:
         """Nothing that an earlier attempt has begun can complete; a crash may have left files of it."""
         self._barriers.clear()
-        if self._job.attempt and self._job.settings.checkpointing.enabled:
+        if not first and self._settings.checkpointing.enabled:
             self._discard_leftovers()
+        self.handle(Started(slots))
 
     def sweep(self) -> None:
         """Every slot is gone now: remove what they still wrote for snapshots that were given up."""
-        if self._job.fenced:
+        if self.fenced:
             return
         for request in self.coordinator.aborted_savepoints():
             discard(self._storage_plan.savepoints, self.layout, Discard(None, savepoint=request))
         if self._discarded:
             discard_job(self._storage, self.layout)
-        elif self._job.settings.checkpointing.enabled:
+        elif self._settings.checkpointing.enabled:
             self._discard_leftovers()
 
     def _discard_leftovers(self) -> None:
@@ -212,17 +238,17 @@ class JobSnapshots:
                 self._complete(command)
             case NotifyAborted():
                 self._barriers.pop(command.checkpoint_id, None)
-                self._job.engine.notify_aborted(command.checkpoint_id)
+                self._effects.abort(command.checkpoint_id)
                 if command.savepoint is not None:
                     self._fail_savepoint(command.savepoint, command.reason, command.message)
                 elif command.reason.counts_as_failure:
                     _log.warning("Checkpoint %s failed: %s", command.checkpoint_id, command.message)
             case RejectSavepoint():
                 self._fail_savepoint(command.request, command.reason, command.message)
-            case Discard() | DiscardJob() if self._job.fenced:
+            case Discard() | DiscardJob() if self.fenced:
                 _log.info("Another driver owns the sinks and may depend on our snapshots; they stay.")
             case Discard():
-                self._job.reached("retention")
+                self._effects.reached("retention")
                 storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
                 discard(storage, self.layout, command)
             case DiscardJob():
@@ -238,23 +264,7 @@ class JobSnapshots:
         return self.layout.checkpoint(checkpoint_id)
 
     def _trigger(self, command: TriggerBarrier) -> Event | None:
-        positions = {
-            self._job.plan.vertices[key].uid: msgspec.msgpack.encode(position)
-            for key, source in self._job.sources.items()
-            if (position := source.position()) is not None
-        }
-        commits = {
-            self._job.plan.vertices[key].uid: data
-            for key, sink in self._job.sinks.items()
-            if (data := sink.prepare(command.checkpoint_id))
-        }
-        self._barriers[command.checkpoint_id] = _Barrier(
-            positions,
-            commits,
-            self._job.watermarks.marks(),
-            self._job.watermarks.partition_marks(),
-            self._job.epoch,
-        )
+        self._barriers[command.checkpoint_id] = self._effects.driver_state(command.checkpoint_id)
         request = CutRequest(
             command.checkpoint_id,
             command.timestamp,
@@ -267,12 +277,7 @@ class JobSnapshots:
             savepoint=command.savepoint is not None,
             synchronous=not self._backend.asynchronous,
         )
-        for slot, outcome in self._job.engine.cut(request):
-            if isinstance(outcome, BaseException):
-                reason = getattr(outcome, "reason", FailureReason.DECLINED)
-                return SlotDeclined(command.checkpoint_id, slot, reason, str(outcome))
-        self._job.reached("barrier")
-        return None
+        return self._effects.cut(request)
 
     def _usable_base(self, command: TriggerBarrier) -> int | None:
         """The checkpoint slots may refer to; None if its files are gone, so that everything is written anew."""
@@ -282,7 +287,7 @@ class JobSnapshots:
             "Checkpoint %s of job %s has vanished from %s: somebody has moved or deleted files there. The job "
             "cannot be restored until the next checkpoint is complete; snapshot %s is written in full.",
             command.base,
-            self._job.job_id,
+            self._plan.job_id,
             self.layout.directory,
             command.checkpoint_id,
         )
@@ -301,19 +306,19 @@ class JobSnapshots:
 
     def _write_metadata(self, command: WriteMetadata) -> Event:
         barrier = self._barriers[command.checkpoint_id]
-        by_uid = {vertex.uid: vertex for vertex in self._job.plan.in_slots()}
+        by_uid = {vertex.uid: vertex for vertex in self._plan.in_slots()}
         metadata = CheckpointMetadata(
             checkpoint_id=command.checkpoint_id,
             timestamp=command.timestamp,
-            job_id=self._job.job_id,
-            job_name=self._job.settings.job_name,
+            job_id=self._plan.job_id,
+            job_name=self._plan.job_name,
             is_savepoint=command.savepoint is not None,
             source_positions=barrier.positions,
             sink_commits=barrier.commits,
             watermarks=barrier.watermarks,
             partition_marks=barrier.partition_marks,
             properties={"epoch": str(barrier.epoch)},
-            lineage=self._job.lineage,
+            lineage=barrier.lineage,
             operators=tuple(
                 OperatorState(
                     uid,
@@ -327,10 +332,9 @@ class JobSnapshots:
         )
         location = self._location(command.checkpoint_id, command.savepoint)
         storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
-        self._job.reached("before-metadata")
+        self._effects.reached("before-metadata")
         try:
-            for sink in self._job.sinks.values():
-                sink.verify_claim()
+            self._effects.verify_claims()
             write_metadata(storage, location.directory, metadata)
             # Looked for behind the write: a directory that is moved away just before would be made again by it.
             subtasks = [state for states in command.states.values() for state in states]
@@ -350,14 +354,8 @@ class JobSnapshots:
     def _complete(self, command: NotifyComplete) -> None:
         self._barriers.pop(command.checkpoint_id, None)
         try:
-            self._job.reached("after-metadata")
-            for sink in self._job.sinks.values():
-                self._job.engine.worker.call(sink.commit, command.checkpoint_id)
-                self._job.reached("commit")
-            self._job.engine.notify_complete(command.checkpoint_id)
-            self._job.reached("notify")
-            for source in self._job.sources.values():
-                source.notify_checkpoint_complete(command.checkpoint_id)
+            self._effects.reached("after-metadata")
+            self._effects.complete(command.checkpoint_id)
         finally:
             # The snapshot is durable, whatever happens to the attempt now.
             if command.savepoint is not None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from tidemark.api.connectors.file_system import BucketAssigner, FileSink, OutputFileConfig
 from tidemark.api.connectors.serialization import Encoder
 from tidemark.config import Options
+from tidemark.paths import is_local, join, local_path
 from tidemark.private_files import make_directories
 from tidemark.runtime.session import find_or_create_session
 from tidemark.scratch import scratch_for_life
@@ -95,7 +96,7 @@ def _directory(checkpoints: str | None) -> str:
     """A new directory that driver and executors see: beside the checkpoints if they have one."""
     if checkpoints is None:
         return scratch_for_life("tidemark-spark-stream-")
-    directory = f"{checkpoints.rstrip('/')}/spark-streams/{uuid.uuid4().hex}"
-    if "://" not in directory or directory.startswith("file://"):
-        make_directories(directory.removeprefix("file://"), 0o700)
+    directory = join(checkpoints, "spark-streams", uuid.uuid4().hex)
+    if is_local(directory):
+        make_directories(local_path(directory), 0o700)
     return directory

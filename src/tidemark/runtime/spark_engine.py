@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -77,28 +76,10 @@ class SparkEngine:
         self._statistics = SlotStatistics()
         self._cancellation = cancellation or Cancellation()
         self.worker = Worker(f"epochs-{job_id[:8]}")
-        self._published: dict[str, tuple[int, int]] = {}
-        self._query_addresses: dict[int, str] = {}
+        self.query_addresses: dict[int, str] = {}
+        """Slot -> where it answers queries, of those that do."""
         slots.on_silent = self.interrupt
         slots.while_waiting = lambda: self.worker.while_waiting()
-
-    @property
-    def slots(self) -> SlotManager:
-        """The slots, for tests, queries and demonstrations."""
-        return self._slots
-
-    @property
-    def on_event(self) -> Callable[[], None]:
-        """Called, from any thread, when a slot says something by itself."""
-        return self._slots.on_event
-
-    @on_event.setter
-    def on_event(self, callback: Callable[[], None]) -> None:
-        self._slots.on_event = callback
-
-    def published(self) -> tuple[dict[str, tuple[int, int]], dict[int, str]]:
-        """Queryable names with (max parallelism, parallelism), and the query address of each slot."""
-        return self._published, self._query_addresses
 
     def start(self, plan: JobPlan, attempt: int) -> None:
         """Settle the attempt before, prepare the task function and have every slot alive."""
@@ -135,16 +116,20 @@ class SparkEngine:
 
     def deploy(self, deployments: list[Deployment]) -> None:
         """Deploy to all slots at once."""
-        answers = self._slots.request_all("deploy", deployments)
+        answers = self._request_all("deploy", deployments)
+        self.query_addresses = {
+            slot: answer["query_address"]
+            for slot, answer in answers.items()
+            if answer["query_address"] is not None
+        }
+
+    def _request_all(self, name: str, payloads: Any = None) -> dict[int, Any]:
+        """Ask every slot; raises what the first one answered that failed."""
+        answers = self._slots.request_all(name, payloads)
         for answer in answers.values():
             if isinstance(answer, BaseException):
                 raise answer
-        self._published = {}
-        self._query_addresses = {}
-        for index, answer in answers.items():
-            self._published.update(answer["queryable"])
-            if answer["query_address"] is not None:
-                self._query_addresses[index] = answer["query_address"]
+        return answers
 
     def run_epoch(self, work: EpochWork) -> EpochResult:
         """Run the epoch as one Spark job.
@@ -252,9 +237,7 @@ class SparkEngine:
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """Tell every slot; raises what a user's listener raised."""
-        for answer in self._slots.request_all("complete", checkpoint_id).values():
-            if isinstance(answer, BaseException):
-                raise answer
+        self._request_all("complete", checkpoint_id)
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """Tell every slot."""
@@ -262,9 +245,7 @@ class SparkEngine:
 
     def finish(self) -> None:
         """Close the operators of every slot."""
-        for answer in self._slots.request_all("finish").values():
-            if isinstance(answer, BaseException):
-                raise answer
+        self._request_all("finish")
 
     def source_status(self) -> dict[int, dict[int, dict[str, Any]]]:
         """Statuses of all source functions.
@@ -273,9 +254,7 @@ class SparkEngine:
             SlotLostError: A slot is gone.
         """
         statuses: dict[int, dict[int, dict[str, Any]]] = {}
-        for slot, answer in self._slots.request_all("sources").items():
-            if isinstance(answer, BaseException):
-                raise answer
+        for slot, answer in self._request_all("sources").items():
             for vertex, status in answer.items():
                 statuses.setdefault(vertex, {})[slot] = status
         return statuses

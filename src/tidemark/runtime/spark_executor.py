@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemark.api.executor import JobSettings
@@ -16,11 +17,11 @@ from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
-from tidemark.runtime.execution import JobExecution, JobParts
+from tidemark.runtime.execution import JobExecution
+from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
-from tidemark.runtime.runner import JobHandle, JobRunner
+from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.session import find_or_create_session
-from tidemark.runtime.sinks.factory import make_driver_sink
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
@@ -84,7 +85,7 @@ class SparkExecutor:
                 settings,
                 job_id,
                 engine,
-                lambda job: _parts(job, session),
+                partial(make_source, session=session),
                 SystemClock(),
                 storage_plan(settings),
                 BackendChoice.of(settings.state_backend),
@@ -106,16 +107,9 @@ class SparkExecutor:
             slots.stop()
             release()
             raise
-        engine.on_event = runner.wake.set
+        slots.on_event = runner.wake.set
         runner.start()
         return JobHandle(runner)
-
-
-def _parts(execution: JobExecution, session: SparkSession) -> JobParts:
-    return JobParts(
-        lambda vertex: make_source(vertex, execution, session),
-        lambda vertex: make_driver_sink(vertex, execution.job_id),
-    )
 
 
 def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
@@ -136,7 +130,7 @@ def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[i
 
 
 def _query_addresses(engine: SparkEngine) -> list[str | None]:
-    _names, addresses = engine.published()
+    addresses = engine.query_addresses
     return [addresses.get(slot) for slot in range(max(addresses, default=-1) + 1)]
 
 

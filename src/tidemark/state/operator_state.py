@@ -8,7 +8,7 @@ carried along unchanged. How it spreads over another number of instances is the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tidemark.errors import ConfigError, StateMigrationException
@@ -20,6 +20,7 @@ from tidemark.state.serializers.compatibility import dump_serializer_snapshot
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.state.serializers.resolution import (
     Resolution,
+    naming_state,
     resolve_compatibility,
     resolve_key_compatibility,
 )
@@ -138,7 +139,8 @@ class OperatorStateStore:
         pairs: list[tuple[Any, Any]] = []
         part = self._restored_part(descriptor.name, Redistribution.BROADCAST)
         if part is not None:
-            keys = _asked(descriptor.name, resolve_key_compatibility, part.map_key_serializer, key)
+            with naming_state("Operator state", descriptor.name):
+                keys = resolve_key_compatibility(part.map_key_serializer, key)
             keys.require_compatible(descriptor.name, role="map key")
             values = self._resolve(descriptor, part, value)
             key, value = keys.serializer, values.serializer
@@ -235,10 +237,8 @@ class OperatorStateStore:
     def _resolve(
         self, descriptor: StateDescriptor, part: OperatorStatePart, new: TypeSerializer[Any]
     ) -> Resolution:
-        def resolve(stored: bytes, serializer: TypeSerializer[Any]) -> Resolution:
-            return resolve_compatibility(stored, serializer, descriptor.migrations)
-
-        resolution = _asked(descriptor.name, resolve, part.serializer, new)
+        with naming_state("Operator state", descriptor.name):
+            resolution = resolve_compatibility(part.serializer, new, descriptor.migrations)
         resolution.require_compatible(descriptor.name)
         return resolution
 
@@ -249,21 +249,6 @@ class OperatorStateStore:
         self._modes[name] = mode
         self._types[name] = types
         self._states[name] = state
-
-
-def _asked(
-    name: str,
-    resolve: Callable[[bytes, TypeSerializer[Any]], Resolution],
-    stored: bytes,
-    new: TypeSerializer[Any],
-) -> Resolution:
-    """An answer about one serializer; if the old one cannot even be rebuilt, the error names the state."""
-    try:
-        return resolve(stored, new)
-    except StateMigrationException as exc:
-        raise StateMigrationException(
-            f"Operator state '{name}' cannot be read: {exc}", state_name=name
-        ) from exc
 
 
 def _same_type(left: TypeInformation, right: TypeInformation) -> bool:

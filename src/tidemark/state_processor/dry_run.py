@@ -39,10 +39,10 @@ class CheckReport:
 class DryRunExecutor:
     """Takes jobs, runs nothing, and collects verdicts over all of them."""
 
-    def __init__(self, metadata: CheckpointMetadata, allow_non_restored: bool = False) -> None:
+    def __init__(self, metadata: CheckpointMetadata, allow_non_restored_state: bool = False) -> None:
         """Check against a snapshot."""
         self._metadata = metadata
-        self._allow_non_restored = allow_non_restored
+        self._allow_non_restored_state = allow_non_restored_state
         self._states: list[StateVerdict] = []
         self._uids: set[str] = set()
         self.submitted = 0
@@ -67,7 +67,7 @@ class DryRunExecutor:
 
     def _unmapped(self) -> Iterable[StateVerdict]:
         verdict, reason = Verdict.INCOMPATIBLE, "no operator of the program has this uid; -n drops the state"
-        if self._allow_non_restored:
+        if self._allow_non_restored_state:
             verdict, reason = Verdict.DROPPED, "no operator of the program has this uid"
         for operator in self._metadata.operators:
             if operator.uid not in self._uids and operator.has_state:

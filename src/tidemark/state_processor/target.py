@@ -19,9 +19,10 @@ from tidemark.checkpoint.metadata import (
     SubtaskState,
     write_metadata,
 )
-from tidemark.checkpoint.storage.base import Storage, absolute, join
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.errors import ConfigError, StorageError
+from tidemark.paths import absolute, join
 from tidemark.state_processor.open_snapshot import OpenSnapshot
 
 __all__ = ["NewSavepoint"]

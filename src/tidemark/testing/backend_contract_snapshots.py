@@ -1,4 +1,4 @@
-"""The part of the backend contract on cuts, restore, rescaling and changed types (spec 14.2, 17, 18.5)."""
+"""The part of the backend contract on cuts, restore, rescaling and changed types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the backend contract on what the six kinds of state mean (spec 8.2)."""
+"""The part of the backend contract on what the six kinds of state mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the backend contract on time-to-live (spec 9)."""
+"""The part of the backend contract on time-to-live."""
 
 from __future__ import annotations
 

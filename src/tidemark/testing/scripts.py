@@ -23,10 +23,10 @@ from tidemark.ids import new_job_id
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.protocol.deployment import BackendChoice, StorageChoice
-from tidemark.runtime.execution import CRASH_POINTS, JobExecution, JobParts
+from tidemark.runtime.execution import CRASH_POINTS, JobExecution
 from tidemark.runtime.local_engine import LocalEngine
-from tidemark.runtime.local_executor import local_parts
-from tidemark.runtime.sources.driver import CollectionSource, SourcePoll
+from tidemark.runtime.sources.driver import CollectionSource, DriverSource, SourcePoll
+from tidemark.runtime.sources.factory import DriverSourceContext, make_source
 from tidemark.runtime.sources.splits import IndexSplit
 from tidemark.runtime.storage import StoragePlan
 
@@ -248,27 +248,17 @@ class _Script:
         graph, settings, _caches = environment._prepared("script")
         engine = LocalEngine(self._clock, self._storage, self._pool)
         plan = StoragePlan(self._storage, self._storage, "/script", StorageChoice())
-        return JobExecution(
-            graph,
-            settings,
-            self._job_id,
-            engine,
-            self._parts,
-            self._clock,
-            plan,
-            BackendChoice.of(settings.state_backend),
+        backend = BackendChoice.of(settings.state_backend)
+        job = JobExecution(
+            graph, settings, self._job_id, engine, self._make_source, self._clock, plan, backend
         )
+        job.reached = self._reached
+        return job
 
-    def _parts(self, execution: JobExecution) -> JobParts:
-        usual = local_parts(execution)
-
-        def make_source(vertex: Vertex) -> Any:
-            if isinstance(vertex.spec, _ScriptedSourceSpec):
-                return _ScriptedSource(vertex, self._tape, lambda: execution.watermarks.travelling())
-            return usual.make_source(vertex)
-
-        execution.reached = self._reached
-        return JobParts(make_source, usual.make_sink)
+    def _make_source(self, vertex: Vertex, context: DriverSourceContext) -> DriverSource:
+        if isinstance(vertex.spec, _ScriptedSourceSpec):
+            return _ScriptedSource(vertex, self._tape, lambda: self._job.watermarks.travelling())
+        return make_source(vertex, context)
 
     def _reached(self, point: str) -> None:
         if point in self._armed:
@@ -307,7 +297,7 @@ class _Script:
             quiet = 0 if work is not None or behind else quiet + 1
 
     def _begin(self) -> None:
-        self._job.request_checkpoint()
+        self._job.coordinator.request_checkpoint(self._clock.now())
         self._job.barrier()
 
     def _complete(self) -> None:
@@ -320,7 +310,7 @@ class _Script:
         self._complete()
 
     def _savepoint(self) -> str:
-        future = self._job.request_savepoint("/savepoints")
+        future = self._job.snapshots.request_savepoint("/savepoints")
         self._job.barrier()
         self._complete()
         return future.result(0)

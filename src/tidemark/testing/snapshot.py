@@ -21,10 +21,10 @@ from tidemark.checkpoint.metadata.model import (
 from tidemark.checkpoint.metadata.registry import decode, encode
 from tidemark.checkpoint.rescale import SubtaskRestore, plan_restore, resolve_max_parallelism
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter, WriterOptions
-from tidemark.checkpoint.storage.base import join
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.errors import ConfigError, MaxParallelismError
 from tidemark.operators.base import RestoredState
+from tidemark.paths import join
 from tidemark.state.redistribution import redistribute
 from tidemark.subtask.restored_state import load_restored_state
 from tidemark.subtask.subtask import SubtaskCut

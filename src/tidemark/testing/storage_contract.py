@@ -16,8 +16,9 @@ import threading
 
 import pytest
 
-from tidemark.checkpoint.storage.base import Storage, join
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import StorageError, StorageVerdict
+from tidemark.paths import join
 
 __all__ = ["StorageContract"]
 

@@ -86,7 +86,7 @@ def _is_json(text: str) -> bool:
 
 
 class GenericRecordAvroTypeInfo(TypeInformation):
-    """Dictionaries that follow an Avro schema; may be None, and may evolve (spec 17.2)."""
+    """Dictionaries that follow an Avro schema; may be None, and may evolve by Avro's rules."""
 
     def __init__(self, schema: AvroSchema) -> None:
         if not isinstance(schema, AvroSchema):

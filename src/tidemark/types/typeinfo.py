@@ -229,7 +229,7 @@ class TupleTypeInfo(TypeInformation):
 
 
 class DataclassTypeInfo(TypeInformation):
-    """A dataclass whose fields may change from one version of a job to the next (spec 17.1)."""
+    """A dataclass whose fields may change from one version of a job to the next (docs/guides/schema-evolution.md)."""
 
     def __init__(self, cls: type[Any]) -> None:
         if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
@@ -243,10 +243,6 @@ class DataclassTypeInfo(TypeInformation):
         # Resolved here and not where values are written: annotations of a class that reached a slot by
         # value can no longer be evaluated there.
         self.fields: tuple[FieldDeclaration, ...] = declared_fields(cls)
-
-    def get_type_class(self) -> type[Any]:
-        """Return the dataclass."""
-        return self.cls
 
     def _identity(self) -> tuple[Any, ...]:
         return (self.cls,)

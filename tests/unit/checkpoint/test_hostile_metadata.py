@@ -13,7 +13,6 @@ import msgspec
 import pytest
 import xxhash
 from click.testing import CliRunner
-from tidemark.state_processor.opened import OpenSnapshot
 
 from tidemark.backends.rocksdb.snapshot import NativeExtra
 from tidemark.checkpoint.format.native import NativeFiles, fetch_native

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
@@ -8,16 +7,15 @@ import pytest
 
 from tidemark.checkpoint.layout import (
     JobLayout,
-    latest_retained,
-    list_retained,
     new_savepoint_directory,
     resolve_snapshot_path,
     savepoint_location,
     table_path,
 )
 from tidemark.checkpoint.metadata import CheckpointMetadata, write_metadata
-from tidemark.checkpoint.storage import FileSystemStorage, MemoryStorage, absolute, join, name_of, parent
+from tidemark.checkpoint.storage import FileSystemStorage
 from tidemark.errors import ConfigError, SavepointNotFoundError
+from tidemark.paths import absolute, join, name_of, parent
 from tidemark.state.descriptors import StateKind
 from tidemark.state.snapshot import StateMeta
 
@@ -113,43 +111,3 @@ def test_a_path_to_nothing_is_no_snapshot(tmp_path: Path) -> None:
         resolve_snapshot_path(FileSystemStorage(), str(tmp_path / "nope"))
 
     assert caught.value.path == str(tmp_path / "nope")
-
-
-def test_only_completed_checkpoints_are_listed_in_numeric_order() -> None:
-    storage = MemoryStorage()
-    layout = JobLayout("root", JOB)
-    for n in (2, 10, 9):
-        write_metadata(storage, layout.checkpoint(n).directory, metadata(n))
-    storage.write(join(layout.checkpoint(11).directory, "op", "part"), b"unfinished")
-    storage.write(join(layout.shared, "a.sst"), b"x")
-
-    expected = [(n, layout.checkpoint(n).directory) for n in (2, 9, 10)]
-    assert list_retained(storage, layout.directory) == expected
-    assert list_retained(storage, "root") == expected
-    assert list_retained(storage, "elsewhere") == []
-
-
-def test_the_newest_readable_checkpoint_is_taken(caplog: pytest.LogCaptureFixture) -> None:
-    storage = MemoryStorage()
-    layout = JobLayout("root", JOB)
-    for n in (1, 2):
-        write_metadata(storage, layout.checkpoint(n).directory, metadata(n, n))
-    storage.write(layout.checkpoint(3).metadata_path, b"not ours")
-
-    with caplog.at_level(logging.WARNING):
-        found = latest_retained(storage, "root")
-
-    assert found == (layout.checkpoint(2).directory, metadata(2, 2))
-    assert "chk-3" in caplog.text
-
-
-def test_of_several_jobs_the_youngest_checkpoint_is_taken() -> None:
-    storage = MemoryStorage()
-    write_metadata(storage, JobLayout("root", "a" * 32).checkpoint(9).directory, metadata(9, 100))
-    write_metadata(storage, JobLayout("root", "b" * 32).checkpoint(2).directory, metadata(2, 200))
-
-    found = latest_retained(storage, "root")
-
-    assert found is not None
-    assert found[1].checkpoint_id == 2
-    assert latest_retained(storage, "elsewhere") is None

@@ -44,7 +44,9 @@ def test_positions_and_prepared_output_are_state_too(facts: dict[str, object]) -
 def test_state_nobody_claims_can_be_dropped_on_request() -> None:
     a = operator("a", FULL)
 
-    assert map_operators(metadata(a, operator("gone", FULL)), {"a"}, allow_non_restored=True) == {"a": a}
+    assert map_operators(metadata(a, operator("gone", FULL)), {"a"}, allow_non_restored_state=True) == {
+        "a": a
+    }
 
 
 def test_an_operator_without_state_may_go() -> None:

@@ -15,8 +15,9 @@ from tidemark.checkpoint.retention import (
     dispose_savepoint,
     mark_quarantined,
 )
-from tidemark.checkpoint.storage import MemoryStorage, join
+from tidemark.checkpoint.storage import MemoryStorage
 from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError
+from tidemark.paths import join
 
 LAYOUT = JobLayout("root", "ab" * 16)
 

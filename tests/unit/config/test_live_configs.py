@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from tidemark.api.checkpoint_config import CheckpointConfig
+from tidemark.api.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
+from tidemark.api.execution_config import ExecutionConfig
 from tidemark.config import (
-    CheckpointConfig,
     CheckpointingMode,
     Configuration,
-    ExecutionConfig,
     ExternalizedCheckpointCleanup,
     ExternalizedCheckpointRetention,
     RestartStrategies,
@@ -199,16 +200,13 @@ class TestCheckpointConfig:
             config.validate()
 
     def test_storage_may_be_an_object_or_a_directory(self) -> None:
-        class CheckpointStorage: ...
-
         class Mine(CheckpointStorage): ...
 
-        storage = Mine()
+        storage, files = Mine(), FileSystemCheckpointStorage("file:///x")
 
         assert CheckpointConfig().set_checkpoint_storage(storage).get_checkpoint_storage() is storage
-        assert CheckpointConfig().set_checkpoint_storage("file:///x").get_checkpoint_storage() == "file:///x"
-        made = CheckpointConfig(storage_from_directory=lambda path: ("files", path))
-        assert made.set_checkpoint_storage_dir("/x").get_checkpoint_storage() == ("files", "/x")
+        assert CheckpointConfig().set_checkpoint_storage("file:///x").get_checkpoint_storage() == files
+        assert CheckpointConfig().set_checkpoint_storage_dir("file:///x").get_checkpoint_storage() == files
 
     def test_at_least_one_checkpoint_is_retained(self, caplog: pytest.LogCaptureFixture) -> None:
         assert retained_checkpoints(conf()) == 1

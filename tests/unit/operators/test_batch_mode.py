@@ -1,4 +1,4 @@
-"""Batch execution (spec 21): key by key, time only at a key's end, one value per rolling aggregate."""
+"""Batch execution: key by key, time only at a key's end, one value per rolling aggregate."""
 
 from __future__ import annotations
 

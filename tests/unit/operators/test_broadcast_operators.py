@@ -1,4 +1,4 @@
-"""Broadcast functions, keyed and not (spec 5.4, 11)."""
+"""Broadcast functions, keyed and not."""
 
 from __future__ import annotations
 

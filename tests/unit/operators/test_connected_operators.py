@@ -1,4 +1,4 @@
-"""Functions of two connected streams (spec 4.3)."""
+"""Functions of two connected streams."""
 
 from __future__ import annotations
 

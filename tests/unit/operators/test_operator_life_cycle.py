@@ -1,4 +1,4 @@
-"""Life cycle of user functions and their hooks (spec 5.1, 10.1, 10.2, 10.4)."""
+"""Life cycle of user functions and their hooks."""
 
 from __future__ import annotations
 

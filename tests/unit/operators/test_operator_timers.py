@@ -1,4 +1,4 @@
-"""Timers of keyed process functions (spec 6.2)."""
+"""Timers of keyed process functions."""
 
 from __future__ import annotations
 

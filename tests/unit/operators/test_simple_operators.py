@@ -135,38 +135,24 @@ def test_the_head_of_an_iteration_passes_records_through():
     assert through(operator, Batch([1]), Batch([2], [9]), Batch([3])) == ([1, 2, 3], [None, 9, None])
 
 
-def test_timestamps_are_assigned_and_the_watermark_observed():
+def test_timestamps_are_assigned_and_the_newest_is_observed():
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(10).with_timestamp_assigner(
         lambda value, previous: value if previous < 0 else previous
     )
     operator = ready(create_operator(TimestampsSpec(strategy)))
     assert isinstance(operator, TimestampsOperator)
-    assert operator.observed_watermark() == MIN_WATERMARK
 
     values, stamps = through(operator, Batch([50, 100]), Batch([1, 2], [70, None]))
 
     assert (values, stamps) == ([50, 100, 1, 2], [50, 100, 70, 2])
     assert operator.max_timestamp == 100
-    assert operator.observed_watermark() == 89
 
 
 def test_without_assigner_existing_timestamps_count():
     operator = ready(TimestampsOperator(WatermarkStrategy.for_monotonous_timestamps()))
 
     assert through(operator, Batch(["a", "b"], [4, None]), Batch(["c"])) == (["a", "b", "c"], [4, None, None])
-    assert operator.observed_watermark() == 3
-
-
-def test_no_watermarks_and_idleness():
-    clock = ManualClock()
-    operator = ready(TimestampsOperator(WatermarkStrategy.no_watermarks().with_idleness(100)), clock)
-
-    assert operator.is_idle(0)
-    through(operator, Batch(["a"], [4]))
-    assert operator.observed_watermark() == MIN_WATERMARK
-    assert not operator.is_idle(99)
-    assert operator.is_idle(100)
-    assert not ready(TimestampsOperator(WatermarkStrategy.no_watermarks())).is_idle(1000)
+    assert operator.max_timestamp == 4
 
 
 class Add(ReduceFunction):

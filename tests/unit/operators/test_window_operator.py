@@ -1,4 +1,4 @@
-"""Windows of every kind (spec 7), driven through the harness."""
+"""Windows of every kind, driven through the harness."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_a_file_that_was_begun_is_read_on_before_another(tmp_path: Any, monkeypa
     (tmp_path / "b").write_text("1\n" * 100_000)
     (tmp_path / "c").write_text("1\n" * 100_000)
     job = Job(path=str(tmp_path))
-    source = driver.FileSource(job.plan.vertices[job.ids["s"]], ManualClock())
+    source = driver.TextFileSource(job.plan.vertices[job.ids["s"]], ManualClock())
     source.start(None)
     begun = source.poll()
     assert begun is not None

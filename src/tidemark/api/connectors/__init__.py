@@ -1,1 +1,1 @@
-"""Built-in sources and sinks, as plain data that the runtime interprets (spec 3.1)."""
+"""Built-in sources and sinks, as plain data that the runtime interprets."""

@@ -1,4 +1,4 @@
-"""The classes users subclass (spec 5.3), gathered under one name."""
+"""The classes users subclass, gathered under one name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interfaces of functions that take part in checkpoints with operator state (spec 10)."""
+"""Interfaces of functions that take part in checkpoints with operator state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""User-written sinks: one `invoke` per element (spec 3.3)."""
+"""User-written sinks: one `invoke` per element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""User-written sources: a `run` loop that emits through a `SourceContext` (spec 3.2)."""
+"""User-written sources: a `run` loop that emits through a `SourceContext`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that are called when a window fires (spec 7)."""
+"""Functions that are called when a window fires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State backends as users choose them (spec 14): where working state is kept and where checkpoints go."""
+"""State backends as users choose them: where working state is kept and where checkpoints go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which backend a job uses: the one in the program, else the one named by `state.backend` (spec 14.3)."""
+"""Which backend a job uses: the one in the program, else the one named by `state.backend`."""
 
 from __future__ import annotations
 

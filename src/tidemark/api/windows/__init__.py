@@ -1,1 +1,1 @@
-"""Windows: what they are, how elements get into them, and when they fire (spec 7)."""
+"""Windows: what they are, how elements get into them, and when they fire."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from tidemark.api.windows import contexts
 from tidemark.api.windows.contexts import MergeCallback, WindowAssignerContext
@@ -20,11 +20,14 @@ from tidemark.state.namespace import Namespace, NamespaceKind
 from tidemark.types.time import TimeLike, to_millis
 
 __all__ = [
+    "ByEventTime",
+    "ByProcessingTime",
     "GlobalWindows",
     "MergeCallback",
     "MergingWindowAssigner",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "TimeWindowAssigner",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "WindowAssigner",
@@ -90,14 +93,58 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
         """Report every group of windows that become one."""
 
 
-class TumblingEventTimeWindows(WindowAssigner[Any, TimeWindow]):
-    """Adjacent windows of one size, by event time."""
+class TimeWindowAssigner(WindowAssigner[Any, TimeWindow]):
+    """An assigner of windows in time; which time is said by one of the two classes below."""
+
+    @abstractmethod
+    def _time(self, timestamp: int | None, context: WindowAssignerContext) -> int:
+        """The moment an element counts for."""
+
+
+class ByEventTime(TimeWindowAssigner):
+    """Elements count for their timestamps, windows end by watermark."""
+
+    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
+        """Fire at the end of the window."""
+        return EventTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        """Yes."""
+        return True
+
+    def _time(self, timestamp: int | None, context: WindowAssignerContext) -> int:
+        if timestamp is None or timestamp <= -(2**63):
+            raise ConfigError(
+                "An element without a timestamp reached an event-time window. Call "
+                "assign_timestamps_and_watermarks(...) with a timestamp assigner before the window, "
+                "or use processing-time windows."
+            )
+        return timestamp
+
+
+class ByProcessingTime(TimeWindowAssigner):
+    """Elements count for the moment they come, windows end by the clock."""
+
+    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
+        """Fire at the end of the window."""
+        return ProcessingTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        """No."""
+        return False
+
+    def _time(self, timestamp: int | None, context: WindowAssignerContext) -> int:
+        return context.get_current_processing_time()
+
+
+class _TumblingWindows(TimeWindowAssigner):
+    """Adjacent windows of one size."""
 
     def __init__(self, size: int, offset: int) -> None:
         self._size, self._offset = _checked(size, size, offset, type(self).__name__)
 
     @classmethod
-    def of(cls, size: TimeLike, offset: TimeLike | None = None) -> TumblingEventTimeWindows:
+    def of(cls, size: TimeLike, offset: TimeLike | None = None) -> Self:
         """Windows `[n * size + offset, (n + 1) * size + offset)`.
 
         Raises:
@@ -108,50 +155,32 @@ class TumblingEventTimeWindows(WindowAssigner[Any, TimeWindow]):
     def assign_windows(
         self, element: Any, timestamp: int | None, context: WindowAssignerContext
     ) -> Collection[TimeWindow]:
-        """The one window that holds the timestamp."""
-        at = event_time_of(timestamp)
+        """The one window that holds the element's time."""
+        at = self._time(timestamp, context)
         start = TimeWindow.get_window_start_with_offset(at, self._offset, self._size)
         return (TimeWindow(start, start + self._size),)
-
-    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
-        """Fire at the end of the window."""
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """Yes."""
-        return True
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._size})"
 
 
-class TumblingProcessingTimeWindows(TumblingEventTimeWindows):
+class TumblingEventTimeWindows(ByEventTime, _TumblingWindows):
+    """Adjacent windows of one size, by event time."""
+
+
+class TumblingProcessingTimeWindows(ByProcessingTime, _TumblingWindows):
     """Adjacent windows of one size, by the clock."""
 
-    def assign_windows(
-        self, element: Any, timestamp: int | None, context: WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """The one window that holds the current time."""
-        return super().assign_windows(element, context.get_current_processing_time(), context)
 
-    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
-        """Fire at the end of the window."""
-        return ProcessingTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """No."""
-        return False
-
-
-class SlidingEventTimeWindows(WindowAssigner[Any, TimeWindow]):
-    """Windows of one size that start every `slide`, by event time; they overlap if `slide < size`."""
+class _SlidingWindows(TimeWindowAssigner):
+    """Windows of one size that start every `slide`; they overlap if `slide < size`."""
 
     def __init__(self, size: int, slide: int, offset: int) -> None:
         self._size, self._offset = _checked(size, slide, offset, type(self).__name__)
         self._slide = slide
 
     @classmethod
-    def of(cls, size: TimeLike, slide: TimeLike, offset: TimeLike | None = None) -> SlidingEventTimeWindows:
+    def of(cls, size: TimeLike, slide: TimeLike, offset: TimeLike | None = None) -> Self:
         """Windows `[n * slide + offset, n * slide + offset + size)`.
 
         Raises:
@@ -163,39 +192,21 @@ class SlidingEventTimeWindows(WindowAssigner[Any, TimeWindow]):
     def assign_windows(
         self, element: Any, timestamp: int | None, context: WindowAssignerContext
     ) -> Collection[TimeWindow]:
-        """Every window that holds the timestamp, latest first."""
-        at = event_time_of(timestamp)
+        """Every window that holds the element's time, latest first."""
+        at = self._time(timestamp, context)
         last = TimeWindow.get_window_start_with_offset(at, self._offset, self._slide)
         return [TimeWindow(start, start + self._size) for start in range(last, at - self._size, -self._slide)]
-
-    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
-        """Fire at the end of the window."""
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """Yes."""
-        return True
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._size}, {self._slide})"
 
 
-class SlidingProcessingTimeWindows(SlidingEventTimeWindows):
+class SlidingEventTimeWindows(ByEventTime, _SlidingWindows):
+    """Windows of one size that start every `slide`, by event time."""
+
+
+class SlidingProcessingTimeWindows(ByProcessingTime, _SlidingWindows):
     """Windows of one size that start every `slide`, by the clock."""
-
-    def assign_windows(
-        self, element: Any, timestamp: int | None, context: WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Every window that holds the current time, latest first."""
-        return super().assign_windows(element, context.get_current_processing_time(), context)
-
-    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
-        """Fire at the end of the window."""
-        return ProcessingTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """No."""
-        return False
 
 
 class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
@@ -226,21 +237,6 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
 
     def __repr__(self) -> str:
         return "GlobalWindows()"
-
-
-def event_time_of(timestamp: int | None) -> int:
-    """The timestamp an event-time window needs.
-
-    Raises:
-        ConfigError: The element has none.
-    """
-    if timestamp is None or timestamp <= -(2**63):
-        raise ConfigError(
-            "An element without a timestamp reached an event-time window. Call "
-            "assign_timestamps_and_watermarks(...) with a timestamp assigner before the window, "
-            "or use processing-time windows."
-        )
-    return timestamp
 
 
 def _checked(size: int, slide: int, offset: int, what: str) -> tuple[int, int]:

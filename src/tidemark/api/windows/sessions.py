@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, Self
 
 from tidemark.api.windows.assigners import (
+    ByEventTime,
+    ByProcessingTime,
     MergeCallback,
     MergingWindowAssigner,
+    TimeWindowAssigner,
     WindowAssignerContext,
-    event_time_of,
 )
-from tidemark.api.windows.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
 from tidemark.api.windows.window import TimeWindow
 from tidemark.errors import ConfigError
 from tidemark.types.time import TimeLike, to_millis
@@ -36,7 +37,7 @@ class SessionWindowTimeGapExtractor(ABC):
         """The gap in ms; must be positive."""
 
 
-class _SessionWindows(MergingWindowAssigner[Any, TimeWindow]):
+class _SessionWindows(MergingWindowAssigner[Any, TimeWindow], TimeWindowAssigner):
     """The part all session assigners share."""
 
     def merge_windows(self, windows: Iterable[TimeWindow], callback: MergeCallback) -> None:
@@ -47,7 +48,11 @@ class _SessionWindows(MergingWindowAssigner[Any, TimeWindow]):
     def _gap(self, element: Any) -> int:
         """Gap after this element, in ms."""
 
-    def _session(self, element: Any, at: int) -> Collection[TimeWindow]:
+    def assign_windows(
+        self, element: Any, timestamp: int | None, context: WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """A window from the element's time to the end of the gap."""
+        at = self._time(timestamp, context)
         return (TimeWindow(at, at + self._gap(element)),)
 
 
@@ -56,6 +61,15 @@ class _FixedGap(_SessionWindows):
 
     def __init__(self, session_gap: int) -> None:
         self._session_gap = _positive_gap(session_gap)
+
+    @classmethod
+    def with_gap(cls, size: TimeLike) -> Self:
+        """Sessions that end after `size` without an element.
+
+        Raises:
+            ConfigError: The gap is not positive.
+        """
+        return cls(to_millis(size, "session gap"))
 
     def _gap(self, element: Any) -> int:
         return self._session_gap
@@ -82,61 +96,16 @@ class _DynamicGap(_SessionWindows):
         return f"{type(self).__name__}()"
 
 
-class _EventTime(_SessionWindows):
-    """Sessions by event time."""
-
-    def assign_windows(
-        self, element: Any, timestamp: int | None, context: WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """A window from the timestamp to the end of the gap."""
-        return self._session(element, event_time_of(timestamp))
-
-    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
-        """Fire at the end of the session."""
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """Yes."""
-        return True
-
-
-class _ProcessingTime(_SessionWindows):
-    """Sessions by the clock."""
-
-    def assign_windows(
-        self, element: Any, timestamp: int | None, context: WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """A window from the current time to the end of the gap."""
-        return self._session(element, context.get_current_processing_time())
-
-    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
-        """Fire at the end of the session."""
-        return ProcessingTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """No."""
-        return False
-
-
-class DynamicEventTimeSessionWindows(_EventTime, _DynamicGap):
+class DynamicEventTimeSessionWindows(ByEventTime, _DynamicGap):
     """Sessions by event time with a gap per element."""
 
 
-class DynamicProcessingTimeSessionWindows(_ProcessingTime, _DynamicGap):
+class DynamicProcessingTimeSessionWindows(ByProcessingTime, _DynamicGap):
     """Sessions by the clock with a gap per element."""
 
 
-class EventTimeSessionWindows(_EventTime, _FixedGap):
+class EventTimeSessionWindows(ByEventTime, _FixedGap):
     """Sessions by event time."""
-
-    @staticmethod
-    def with_gap(size: TimeLike) -> EventTimeSessionWindows:
-        """Sessions that end after `size` without an element.
-
-        Raises:
-            ConfigError: The gap is not positive.
-        """
-        return EventTimeSessionWindows(to_millis(size, "session gap"))
 
     @staticmethod
     def with_dynamic_gap(
@@ -146,17 +115,8 @@ class EventTimeSessionWindows(_EventTime, _FixedGap):
         return DynamicEventTimeSessionWindows(extractor)
 
 
-class ProcessingTimeSessionWindows(_ProcessingTime, _FixedGap):
+class ProcessingTimeSessionWindows(ByProcessingTime, _FixedGap):
     """Sessions by the clock."""
-
-    @staticmethod
-    def with_gap(size: TimeLike) -> ProcessingTimeSessionWindows:
-        """Sessions that end after `size` without an element.
-
-        Raises:
-            ConfigError: The gap is not positive.
-        """
-        return ProcessingTimeSessionWindows(to_millis(size, "session gap"))
 
     @staticmethod
     def with_dynamic_gap(

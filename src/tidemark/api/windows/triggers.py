@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from tidemark.api.windows import contexts
 from tidemark.api.windows.contexts import OnMergeContext, TriggerContext
@@ -83,7 +83,32 @@ class Trigger(ABC, Generic[T, W]):
         """The window is dropped: delete timers and state."""
 
 
-class EventTimeTrigger(Trigger[Any, Window]):
+class _BuiltInTrigger(Trigger[Any, Window]):
+    """Follows merging windows and fires at nothing; each trigger below says what it waits for."""
+
+    def on_element(
+        self, element: Any, timestamp: int | None, window: Window, ctx: TriggerContext
+    ) -> TriggerResult:
+        """Never fires."""
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Never fires."""
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Never fires."""
+        return TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        """Yes."""
+        return True
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        """Has nothing to forget."""
+
+
+class EventTimeTrigger(_BuiltInTrigger):
     """Fires when the watermark passes the end of the window, and on each late element after that."""
 
     @staticmethod
@@ -100,17 +125,9 @@ class EventTimeTrigger(Trigger[Any, Window]):
         ctx.register_event_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE
 
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Never fires."""
-        return TriggerResult.CONTINUE
-
     def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         """Fire at the end of the window."""
         return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
-
-    def can_merge(self) -> bool:
-        """Yes."""
-        return True
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         """Wait for the end of the merged window."""
@@ -122,7 +139,7 @@ class EventTimeTrigger(Trigger[Any, Window]):
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
-class ProcessingTimeTrigger(Trigger[Any, Window]):
+class ProcessingTimeTrigger(_BuiltInTrigger):
     """Fires when the clock passes the end of the window."""
 
     @staticmethod
@@ -141,14 +158,6 @@ class ProcessingTimeTrigger(Trigger[Any, Window]):
         """Fire."""
         return TriggerResult.FIRE
 
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Never fires."""
-        return TriggerResult.CONTINUE
-
-    def can_merge(self) -> bool:
-        """Yes."""
-        return True
-
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         """Wait for the end of the merged window."""
         if window.max_timestamp() > ctx.get_current_processing_time():
@@ -159,7 +168,7 @@ class ProcessingTimeTrigger(Trigger[Any, Window]):
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
-class CountTrigger(Trigger[Any, Window]):
+class CountTrigger(_BuiltInTrigger):
     """Fires on every n-th element of a window."""
 
     def __init__(self, window_size: int) -> None:
@@ -184,18 +193,6 @@ class CountTrigger(Trigger[Any, Window]):
         count.clear()
         return TriggerResult.FIRE
 
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Never fires."""
-        return TriggerResult.CONTINUE
-
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Never fires."""
-        return TriggerResult.CONTINUE
-
-    def can_merge(self) -> bool:
-        """Yes: counts add up."""
-        return True
-
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         """Add the counts."""
         ctx.merge_partitioned_state(self._count)
@@ -205,17 +202,57 @@ class CountTrigger(Trigger[Any, Window]):
         ctx.get_partitioned_state(self._count).clear()
 
 
-class ContinuousEventTimeTrigger(Trigger[Any, Window]):
-    """Fires at every multiple of an interval of event time, and at the end of the window."""
+class _ContinuousTrigger(_BuiltInTrigger):
+    """Keeps the next multiple of an interval, as state and as a timer; after a merge the earliest wins."""
 
     def __init__(self, interval: TimeLike) -> None:
-        self._interval = _positive(interval, "ContinuousEventTimeTrigger")
+        self._interval = to_millis(interval, "interval")
+        if self._interval <= 0:
+            raise ConfigError(f"{type(self).__name__} needs a positive interval, not {self._interval} ms.")
         self._fire_time = ReducingStateDescriptor("trigger-fire-time", min, Types.LONG())
 
-    @staticmethod
-    def of(interval: TimeLike) -> ContinuousEventTimeTrigger:
+    @classmethod
+    def of(cls, interval: TimeLike) -> Self:
         """A trigger with that interval."""
-        return ContinuousEventTimeTrigger(interval)
+        return cls(interval)
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        """Keep the earliest next time."""
+        ctx.merge_partitioned_state(self._fire_time)
+        next_fire = ctx.get_partitioned_state(self._fire_time).get()
+        if next_fire is not None:
+            self._register(next_fire, ctx)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        """Forget the timer and the state."""
+        fire_time = ctx.get_partitioned_state(self._fire_time)
+        next_fire = fire_time.get()
+        if next_fire is not None:
+            self._delete(next_fire, ctx)
+            fire_time.clear()
+
+    def _at_multiple(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        fire_time = ctx.get_partitioned_state(self._fire_time)
+        if fire_time.get() != time:
+            return TriggerResult.CONTINUE
+        fire_time.clear()
+        self._register_next(time, window, ctx)
+        return TriggerResult.FIRE
+
+    def _register_next(self, time: int, window: Window, ctx: TriggerContext) -> None:
+        next_fire = min(time + self._interval, window.max_timestamp())
+        ctx.get_partitioned_state(self._fire_time).add(next_fire)
+        self._register(next_fire, ctx)
+
+    @abstractmethod
+    def _register(self, time: int, ctx: TriggerContext) -> None: ...
+
+    @abstractmethod
+    def _delete(self, time: int, ctx: TriggerContext) -> None: ...
+
+
+class ContinuousEventTimeTrigger(_ContinuousTrigger):
+    """Fires at every multiple of an interval of event time, and at the end of the window."""
 
     def on_element(
         self, element: Any, timestamp: int | None, window: Window, ctx: TriggerContext
@@ -228,60 +265,30 @@ class ContinuousEventTimeTrigger(Trigger[Any, Window]):
             self._register_next(timestamp - timestamp % self._interval, window, ctx)
         return TriggerResult.CONTINUE
 
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Never fires."""
-        return TriggerResult.CONTINUE
-
     def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         """Fire at the end of the window or at the next multiple of the interval."""
-        if time == window.max_timestamp():
-            return TriggerResult.FIRE
-        fire_time = ctx.get_partitioned_state(self._fire_time)
-        if fire_time.get() != time:
-            return TriggerResult.CONTINUE
-        fire_time.clear()
-        self._register_next(time, window, ctx)
-        return TriggerResult.FIRE
-
-    def can_merge(self) -> bool:
-        """Yes: the earliest time wins."""
-        return True
+        return TriggerResult.FIRE if time == window.max_timestamp() else self._at_multiple(time, window, ctx)
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         """Keep the earliest next time, and wait for the end of the merged window."""
-        ctx.merge_partitioned_state(self._fire_time)
-        next_fire = ctx.get_partitioned_state(self._fire_time).get()
-        if next_fire is not None:
-            ctx.register_event_time_timer(next_fire)
+        super().on_merge(window, ctx)
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         """Forget both timers and the state."""
-        fire_time = ctx.get_partitioned_state(self._fire_time)
-        next_fire = fire_time.get()
-        if next_fire is not None:
-            ctx.delete_event_time_timer(next_fire)
-            fire_time.clear()
+        super().clear(window, ctx)
         ctx.delete_event_time_timer(window.max_timestamp())
 
-    def _register_next(self, time: int, window: Window, ctx: TriggerContext) -> None:
-        next_fire = min(time + self._interval, window.max_timestamp())
-        ctx.get_partitioned_state(self._fire_time).add(next_fire)
-        ctx.register_event_time_timer(next_fire)
+    def _register(self, time: int, ctx: TriggerContext) -> None:
+        ctx.register_event_time_timer(time)
+
+    def _delete(self, time: int, ctx: TriggerContext) -> None:
+        ctx.delete_event_time_timer(time)
 
 
-class ContinuousProcessingTimeTrigger(Trigger[Any, Window]):
+class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
     """Fires at every multiple of an interval of processing time."""
-
-    def __init__(self, interval: TimeLike) -> None:
-        self._interval = _positive(interval, "ContinuousProcessingTimeTrigger")
-        self._fire_time = ReducingStateDescriptor("trigger-fire-time", min, Types.LONG())
-
-    @staticmethod
-    def of(interval: TimeLike) -> ContinuousProcessingTimeTrigger:
-        """A trigger with that interval."""
-        return ContinuousProcessingTimeTrigger(interval)
 
     def on_element(
         self, element: Any, timestamp: int | None, window: Window, ctx: TriggerContext
@@ -294,45 +301,21 @@ class ContinuousProcessingTimeTrigger(Trigger[Any, Window]):
 
     def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         """Fire at the next multiple of the interval."""
-        fire_time = ctx.get_partitioned_state(self._fire_time)
-        if fire_time.get() != time:
-            return TriggerResult.CONTINUE
-        fire_time.clear()
-        self._register_next(time, window, ctx)
-        return TriggerResult.FIRE
-
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Never fires."""
-        return TriggerResult.CONTINUE
-
-    def can_merge(self) -> bool:
-        """Yes: the earliest time wins."""
-        return True
-
-    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        """Keep the earliest next time."""
-        ctx.merge_partitioned_state(self._fire_time)
-        next_fire = ctx.get_partitioned_state(self._fire_time).get()
-        if next_fire is not None:
-            ctx.register_processing_time_timer(next_fire)
-
-    def clear(self, window: Window, ctx: TriggerContext) -> None:
-        """Forget the timer and the state."""
-        fire_time = ctx.get_partitioned_state(self._fire_time)
-        next_fire = fire_time.get()
-        if next_fire is not None:
-            ctx.delete_processing_time_timer(next_fire)
-            fire_time.clear()
+        return self._at_multiple(time, window, ctx)
 
     def _register_next(self, time: int, window: Window, ctx: TriggerContext) -> None:
-        next_fire = min(time + self._interval, window.max_timestamp())
         # At the end of a time window there is no later multiple to wait for.
-        if next_fire > time:
-            ctx.get_partitioned_state(self._fire_time).add(next_fire)
-            ctx.register_processing_time_timer(next_fire)
+        if time < window.max_timestamp():
+            super()._register_next(time, window, ctx)
+
+    def _register(self, time: int, ctx: TriggerContext) -> None:
+        ctx.register_processing_time_timer(time)
+
+    def _delete(self, time: int, ctx: TriggerContext) -> None:
+        ctx.delete_processing_time_timer(time)
 
 
-class PurgingTrigger(Trigger[Any, Window]):
+class PurgingTrigger(_BuiltInTrigger):
     """Does what another trigger does, and drops the window's content whenever that one fires."""
 
     def __init__(self, nested_trigger: Trigger[Any, Any]) -> None:
@@ -372,37 +355,17 @@ class PurgingTrigger(Trigger[Any, Window]):
         self.nested_trigger.clear(window, ctx)
 
 
-class NeverTrigger(Trigger[Any, Window]):
+class NeverTrigger(_BuiltInTrigger):
     """Never fires; the default of global windows."""
 
-    def on_element(
-        self, element: Any, timestamp: int | None, window: Window, ctx: TriggerContext
-    ) -> TriggerResult:
-        """Never fires."""
-        return TriggerResult.CONTINUE
-
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Never fires."""
-        return TriggerResult.CONTINUE
-
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Never fires."""
-        return TriggerResult.CONTINUE
+    def can_merge(self) -> bool:
+        """No."""
+        return False
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         """Not reached: global windows do not merge."""
         raise UnsupportedOperationException("NeverTrigger cannot follow merging windows.")
 
-    def clear(self, window: Window, ctx: TriggerContext) -> None:
-        """Has nothing to forget."""
-
 
 def _purging(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
-
-
-def _positive(interval: TimeLike, what: str) -> int:
-    millis = to_millis(interval, "interval")
-    if millis <= 0:
-        raise ConfigError(f"{what} needs a positive interval, not {millis} ms.")
-    return millis

@@ -19,9 +19,10 @@ from typing import BinaryIO
 import xxhash
 
 from tidemark.checkpoint.metadata.model import FileHandle, NativeHandle
-from tidemark.checkpoint.storage.base import Storage, join
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.mapping import mapped
 from tidemark.errors import CheckpointError, FailureReason, StorageError, StorageVerdict
+from tidemark.paths import join
 from tidemark.safe_names import plain_name
 from tidemark.state.snapshot import NativeCut, StateMeta
 

@@ -13,9 +13,10 @@ import pyarrow as pa
 import xxhash
 
 from tidemark.checkpoint.metadata.model import TableHandle
-from tidemark.checkpoint.storage.base import Storage, join
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.mapping import storage_error
 from tidemark.errors import StorageError, StorageVerdict
+from tidemark.paths import join
 
 __all__ = ["read_schema", "read_table", "verify_table"]
 

@@ -18,8 +18,9 @@ import pyarrow as pa
 import xxhash
 
 from tidemark.checkpoint.metadata.model import RowGroup, TableHandle
-from tidemark.checkpoint.storage.base import Storage, join
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import StateError
+from tidemark.paths import join
 from tidemark.state.snapshot import StateTable
 
 __all__ = ["ROW_GROUP_ROWS", "TableWriter", "write_table"]

@@ -14,8 +14,9 @@ import xxhash
 from tidemark.checkpoint.metadata import v1
 from tidemark.checkpoint.metadata.checks import check
 from tidemark.checkpoint.metadata.model import METADATA_FILE, CheckpointMetadata
-from tidemark.checkpoint.storage.base import Storage, join
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError, StorageVerdict
+from tidemark.paths import join
 
 __all__ = ["decode", "encode", "read_metadata", "write_metadata"]
 

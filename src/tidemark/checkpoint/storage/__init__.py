@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidemark.checkpoint.storage.base import Storage, absolute, join, name_of, parent
+from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
 
-__all__ = ["FileSystemStorage", "MemoryStorage", "Storage", "absolute", "join", "name_of", "parent"]
+__all__ = ["FileSystemStorage", "MemoryStorage", "Storage"]

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
-from tidemark.checkpoint.storage.base import is_local, local_path, name_of, parent
 from tidemark.checkpoint.storage.mapping import mapped
 from tidemark.errors import StorageError, StorageVerdict
+from tidemark.paths import is_local, local_path, name_of, parent, remote
 from tidemark.private_files import make_directories
 
 __all__ = ["PRIVATE", "FileSystemStorage"]
@@ -168,11 +168,8 @@ class FileSystemStorage:
             return None
 
     def _remote(self, path: str) -> tuple[Any, str]:
-        # Imported on use: local jobs, the common case, never pay for it.
-        import fsspec
-
         try:
-            fs, remote = fsspec.core.url_to_fs(path, **self._options)
+            return remote(path, **self._options)
         except (ImportError, ValueError) as exc:
             raise StorageError(
                 f"No file system is known for {path}: {exc}. Install the fsspec driver of that scheme "
@@ -180,7 +177,6 @@ class FileSystemStorage:
                 path=path,
                 verdict=StorageVerdict.UNUSABLE,
             ) from exc
-        return fs, remote
 
     @contextmanager
     def _create_local(self, path: str) -> Iterator[BinaryIO]:

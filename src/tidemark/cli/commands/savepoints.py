@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from tidemark.cli.settings import job_options, settings_of
+from tidemark.paths import absolute
 
 __all__ = ["cancel", "savepoint", "stop"]
 
@@ -72,7 +71,4 @@ def stop(context: click.Context, directory: str | None, drain: bool, job: str) -
 
 
 def _absolute(directory: str | None) -> str | None:
-    """The driver has another working directory than we have; URIs stay as they are."""
-    if directory is None or "://" in directory:
-        return directory
-    return os.path.abspath(os.path.expanduser(directory))
+    return None if directory is None else absolute(directory)

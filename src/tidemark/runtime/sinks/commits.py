@@ -16,8 +16,8 @@ from typing import Annotated
 import msgspec
 import xxhash
 
-from tidemark.checkpoint.storage.base import is_local, local_path
 from tidemark.errors import ConfigError, MetadataError
+from tidemark.paths import is_local, local_path
 from tidemark.runtime.sinks.claim import AREA
 
 __all__ = [

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 import msgspec
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
-from tidemark.checkpoint.storage.base import name_of, parent
 from tidemark.config import Options
 from tidemark.errors import FencedError, MetadataError, StorageError
+from tidemark.paths import join, name_of, parent
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sinks.claim import Claim
 from tidemark.runtime.sinks.commits import (
@@ -53,7 +53,7 @@ class FilesSink(TransactionalSink):
     @property
     def staging(self) -> str | None:
         """The area of this driver's claim."""
-        return None if self._claim is None else f"{self._base.rstrip('/')}/{self._claim.area}"
+        return None if self._claim is None else join(self._base, self._claim.area)
 
     # The claim
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from fnmatch import fnmatch
 
-from tidemark.checkpoint.storage.base import is_local, local_path
+from tidemark.paths import is_local, local_path, name_of, remote
 
 __all__ = ["sweep_legacy"]
 
@@ -23,9 +23,7 @@ def sweep_legacy(base_path: str, token: str) -> None:
                 if fnmatch(name, pattern):
                     os.unlink(os.path.join(folder, name))
         return
-    import fsspec
-
-    filesystem, base = fsspec.core.url_to_fs(base_path)
+    filesystem, base = remote(base_path)
     for path in filesystem.find(base):
-        if fnmatch(path.rpartition("/")[2], pattern):
+        if fnmatch(name_of(path), pattern):
             filesystem.rm_file(path)

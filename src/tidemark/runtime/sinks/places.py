@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from tidemark.checkpoint.storage.base import is_local, local_path
+from tidemark.paths import is_local, local_path, remote
 
 __all__ = ["Place", "create_staged", "open_place"]
 
@@ -235,10 +235,8 @@ class _RemotePlace:
     """A directory, or a common beginning of keys, of a file system that fsspec knows."""
 
     def __init__(self, root: str) -> None:
-        import fsspec
-
-        self.filesystem, path = fsspec.core.url_to_fs(root)
-        self._root = str(path).rstrip("/")
+        self.filesystem, path = remote(root)
+        self._root = path.rstrip("/")
 
     def full(self, path: str) -> str:
         """The path as the file system wants it."""

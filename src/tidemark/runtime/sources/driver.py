@@ -1,25 +1,30 @@
 """Driver side of sources: what the next epoch reads, where that leaves us, and how to go back there.
 
-`Source` is the protocol of the epoch loop. A position is plain data that goes into the checkpoint; after
+`DriverSource` is the protocol of the epoch loop. A position is plain data that goes into the checkpoint; after
 `start(position)` the source continues exactly behind it.
 """
 
 from __future__ import annotations
 
-import glob
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tidemark.clock import Clock
-from tidemark.errors import ConfigError
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MIN_WATERMARK
+from tidemark.runtime.sources.files import expand_path, file_size
 from tidemark.runtime.sources.splits import FileSplit, IndexSplit, RangeSplit, SlotSplit
 
-__all__ = ["CollectionSource", "FileSource", "FunctionSource", "SequenceSource", "Source", "SourcePoll"]
+__all__ = [
+    "CollectionSource",
+    "DriverSource",
+    "FunctionSource",
+    "SequenceSource",
+    "SourcePoll",
+    "TextFileSource",
+]
 
 _ELEMENTS_PER_EPOCH = 200_000
 _NUMBERS_PER_EPOCH = 500_000
@@ -41,11 +46,10 @@ class SourcePoll:
             yield split.slot if isinstance(split, SlotSplit) else at, split
 
 
-class Source(Protocol):
+class DriverSource(Protocol):
     """A source as the epoch loop sees it."""
 
     vertex: Vertex
-    bounded: bool
 
     def start(self, position: Any | None) -> None:
         """Begin reading, behind `position` if there is one."""
@@ -75,8 +79,6 @@ class Source(Protocol):
 
 class _SplitSource:
     """What sources that are read by splits have in common."""
-
-    bounded = True
 
     def __init__(self, vertex: Vertex) -> None:
         self.vertex = vertex
@@ -185,14 +187,13 @@ def _resplit(ranges: list[tuple[int, int]], parts: int) -> list[tuple[int, int]]
     return pieces
 
 
-class FileSource(_SplitSource):
+class TextFileSource(_SplitSource):
     """Text files, bounded or monitored; the position is the byte offset reached in every file."""
 
     def __init__(self, vertex: Vertex, clock: Clock) -> None:
         super().__init__(vertex)
         self._paths: tuple[str, ...] = vertex.spec.paths
         self._monitor_ms: int | None = vertex.spec.monitor_ms
-        self.bounded = vertex.spec.bounded
         self._clock = clock
         self._offsets: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
@@ -242,57 +243,13 @@ class FileSource(_SplitSource):
     @property
     def ended(self) -> bool:
         """Whether a static file set has been read."""
-        return self.bounded and all(self._offsets[path] >= size for path, size in self._sizes.items())
-
-
-def expand_path(pattern: str) -> list[str]:
-    """Files behind a path: itself, everything below a directory, or the matches of a glob; hidden ones not.
-
-    Raises:
-        ConfigError: There is nothing there.
-    """
-    local = pattern.removeprefix("file://").removeprefix("file:")
-    if "://" in local:
-        import fsspec
-
-        filesystem, path = fsspec.core.url_to_fs(local)
-        found = filesystem.find(path) if filesystem.isdir(path) else filesystem.glob(path)
-        return sorted(filesystem.unstrip_protocol(name) for name in found if not _hidden(name))
-    if os.path.isdir(local):
-        return sorted(
-            os.path.join(folder, name)
-            for folder, _folders, names in os.walk(local)
-            for name in names
-            if not _hidden(name)
+        return self.vertex.spec.bounded and all(
+            self._offsets[path] >= size for path, size in self._sizes.items()
         )
-    if os.path.isfile(local):
-        return [local]
-    found = sorted(path for path in glob.glob(local) if os.path.isfile(path))
-    if not found and not glob.has_magic(local):
-        raise ConfigError(
-            f"The file source's path '{pattern}' does not exist. Give an existing file or directory."
-        )
-    return found
-
-
-def _hidden(path: str) -> bool:
-    return path.rpartition("/")[2].startswith((".", "_"))
-
-
-def file_size(path: str) -> int:
-    """Size of a file in bytes."""
-    if "://" in path:
-        import fsspec
-
-        filesystem, local = fsspec.core.url_to_fs(path)
-        return int(filesystem.size(local))
-    return os.path.getsize(path)
 
 
 class FunctionSource(_SplitSource):
     """A `SourceFunction` that runs in slots; its position is its own operator state."""
-
-    bounded = False
 
     def __init__(
         self, vertex: Vertex, statuses: Callable[[], dict[int, dict[str, Any]]], depth: int = 1

@@ -6,7 +6,6 @@ callback (`spark_position`); a fresh query started on what it unpacks to continu
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkBatchSource", "SparkStreamSource"]
 
-_log = logging.getLogger(__name__)
 
 _STOP_S = 30.0
 _PLAN_S = 120.0
@@ -38,8 +36,6 @@ _WAITING = "Waiting for data to arrive"
 
 class SparkBatchSource:
     """A bounded DataFrame: one epoch reads all of it; the position says whether that has happened."""
-
-    bounded = True
 
     def __init__(self, vertex: Vertex) -> None:
         self.vertex = vertex
@@ -106,8 +102,6 @@ class _Handover:
 
 class SparkStreamSource:
     """`env.from_spark_stream(df)` of a streaming frame."""
-
-    bounded = False
 
     def __init__(self, vertex: Vertex, session: SparkSession, on_input: Callable[[], None]) -> None:
         """Prepare the source.

@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemark.api.specs import CollectionSourceSpec, FileSourceSpec
 from tidemark.runtime.records import Records
+from tidemark.runtime.sources.files import open_binary
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.types.typeinfo import TypeInformation
 
@@ -95,12 +96,3 @@ def _read_file(spec: FileSourceSpec, split: FileSplit, subtask: int) -> Iterator
                 yield Records(lines, None, subtask), (split.path, position)
                 lines = []
         yield Records(lines, None, subtask), (split.path, position)
-
-
-def open_binary(path: str) -> Any:
-    """Open a file of any scheme fsspec knows for reading."""
-    if "://" in path and not path.startswith("file://"):
-        import fsspec
-
-        return fsspec.open(path, "rb").open()
-    return open(path.removeprefix("file://").removeprefix("file:"), "rb")

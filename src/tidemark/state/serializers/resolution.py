@@ -7,7 +7,8 @@ values that fit the new serializer, so a backend migrates state by reading with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.errors import StateMigrationException
@@ -23,7 +24,7 @@ from tidemark.types.typeinfo import TypeInformation
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Migration", "Resolution", "resolve_compatibility", "resolve_key_compatibility"]
+__all__ = ["Migration", "Resolution", "naming_state", "resolve_compatibility", "resolve_key_compatibility"]
 
 
 DeclaredMigration = tuple[TypeSerializer[Any], Callable[[Any], Any]]
@@ -119,6 +120,15 @@ class _MappedReader(TypeSerializer[Any]):
     def _from_array(self, array: pa.Array) -> list[Any]:
         function = self._function
         return [function(value) for value in self._inner.from_arrow(array)]
+
+
+@contextmanager
+def naming_state(what: str, name: str) -> Iterator[None]:
+    """Resolve inside: if the old serializer cannot even be rebuilt, the error names the state."""
+    try:
+        yield
+    except StateMigrationException as exc:
+        raise StateMigrationException(f"{what} '{name}' cannot be read: {exc}", state_name=name) from exc
 
 
 def resolve_compatibility(

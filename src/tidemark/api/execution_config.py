@@ -1,4 +1,4 @@
-"""``ExecutionConfig``: how a job is spread out and run, apart from checkpoints."""
+"""`ExecutionConfig`: how a job is spread out and run, apart from checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidemark.config.options import MAX_PARALLELISM_LIMIT, Options
 from tidemark.errors import ConfigError
 from tidemark.types.time import TimeLike, to_millis
 
-__all__ = ["ExecutionConfig", "RuntimeExecutionMode"]
+__all__ = ["ExecutionConfig"]
 
 
 class ExecutionConfig(LayeredConfig):
@@ -29,10 +29,10 @@ class ExecutionConfig(LayeredConfig):
     )
 
     def __init__(self, configuration: Configuration | None = None) -> None:
-        """Start from ``configuration``.
+        """Start from `configuration`.
 
         Raises:
-            ConfigError: A value in ``configuration`` does not fit.
+            ConfigError: A value in `configuration` does not fit.
         """
         super().__init__(configuration)
         self._global_job_parameters: dict[str, str] = {}
@@ -120,7 +120,7 @@ class ExecutionConfig(LayeredConfig):
         return self
 
     def disable_object_reuse(self) -> ExecutionConfig:
-        """Undo ``enable_object_reuse``."""
+        """Undo `enable_object_reuse`."""
         self._object_reuse = False
         return self
 

@@ -1,0 +1,79 @@
+"""The arithmetic of paths, and what is behind them: this machine's disks, or a file system that fsspec knows.
+
+A path is a URI (`file:///a/b`, `hdfs://host/a`, `s3://bucket/a`) or a bare local path; both use `/`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+__all__ = ["absolute", "is_local", "join", "local_path", "name_of", "parent", "remote"]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def join(base: str, *parts: str) -> str:
+    """Append path parts to a path or URI."""
+    stripped = base.rstrip("/") or "/"
+    tail = "/".join(part.strip("/") for part in parts if part)
+    if not tail:
+        return stripped
+    return stripped + tail if stripped == "/" else f"{stripped}/{tail}"
+
+
+def parent(path: str) -> str:
+    """The directory that holds `path`."""
+    head, _, _ = path.rstrip("/").rpartition("/")
+    if head.endswith(":/") or head.endswith(":"):
+        return head + "/"
+    return head or ("/" if path.startswith("/") else ".")
+
+
+def name_of(path: str) -> str:
+    """The last part of `path`."""
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def is_local(path: str) -> bool:
+    """Whether `path` is on this machine's file system (`file:` URI or bare)."""
+    return path.startswith("file:") or _SCHEME.match(path) is None
+
+
+def local_path(path: str) -> str:
+    """The operating system's form of a local path or `file:` URI."""
+    if not path.startswith("file:"):
+        return path
+    rest = path[len("file:") :]
+    if rest.startswith("//"):
+        # file://host/a names a host before the path; only the local one (empty) makes sense here.
+        rest = "/" + rest[2:].partition("/")[2]
+    return rest
+
+
+def absolute(path: str) -> str:
+    """Make a bare relative path absolute, because other processes have other working directories."""
+    text = os.fspath(path)
+    if _SCHEME.match(text) is not None:
+        stripped = text.rstrip("/")
+        return text if stripped.endswith(":") else stripped
+    return os.path.abspath(os.path.expanduser(text))
+
+
+def remote(path: str, **options: Any) -> tuple[Any, str]:
+    """The fsspec file system of a path that is not local, and the path as that file system wants it.
+
+    Args:
+        path: A URI.
+        options: Credentials, endpoints and the like, as the file system takes them.
+
+    Raises:
+        ImportError: The driver of that scheme is not installed.
+        ValueError: No file system has that scheme.
+    """
+    # Imported on use: local jobs, the common case, never pay for it.
+    import fsspec
+
+    filesystem, name = fsspec.core.url_to_fs(path, **options)
+    return filesystem, str(name)
