@@ -18,6 +18,7 @@ from tidemark.errors import ConfigError
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import Operator, OperatorEnvironment, Output, RestoredState, SubtaskInfo
 from tidemark.operators.source import SourceOperator
+from tidemark.paths import local_path
 from tidemark.private_files import make_directories
 from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.protocol.codec import BatchCodec, codec_for
@@ -175,7 +176,7 @@ class Hosting:
         if not directories:
             return self._means.scratch
         if self._chosen is None:
-            base = directories[deployment.slot % len(directories)].removeprefix("file://")
+            base = local_path(directories[deployment.slot % len(directories)])
             make_directories(base, 0o700)
             sweep_scratch(base)
             self._chosen = ScratchDirectory(f"tidemark-{deployment.job_id[:8]}-{deployment.slot}-", base)
