@@ -149,7 +149,7 @@ class SlotHost:
             self._mailbox.run()
             try:
                 task = self._enter(header)
-                return task.process(header, body, self._mailbox.run, bool(self.queryable))
+                return task.process(header, body, self._mailbox.run, self.queryable)
             except Exception as exc:
                 info = self._describe(exc, task)
                 if not isinstance(exc, StaleChannelError):

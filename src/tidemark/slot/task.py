@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 from tidemark.clock import Clock
@@ -69,7 +69,7 @@ class SlotTask(Subtask):
         self._ended = False
 
     def process(
-        self, header: BatchHeader, body: Any, between: Callable[[], None], queryable: bool
+        self, header: BatchHeader, body: Any, between: Callable[[], None], queryable: Sized
     ) -> tuple[Any, Any]:
         """Process one frame.
 
@@ -77,7 +77,7 @@ class SlotTask(Subtask):
             header: Says what the frame is.
             body: Its records.
             between: Called after every part of the records.
-            queryable: Whether somebody may ask between parts, which then are small.
+            queryable: What somebody may ask for between parts, which are small if there is anything.
 
         Returns:
             Header and body of the answer.
