@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 
-__all__ = ["JobID", "is_job_id", "new_job_id"]
+__all__ = ["JobID", "new_job_id"]
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}\Z")
 
@@ -30,8 +30,3 @@ class JobID(str):
 def new_job_id() -> JobID:
     """Return a fresh random job id."""
     return JobID()
-
-
-def is_job_id(text: str) -> bool:
-    """Tell whether `text` has the form of a job id."""
-    return _JOB_ID.match(text) is not None
