@@ -36,7 +36,7 @@ class ManualClock:
     """A clock that moves only when told to; safe to share between threads."""
 
     def __init__(self, start_ms: int = 0) -> None:
-        """Start at ``start_ms``."""
+        """Start at `start_ms`."""
         self._now = start_ms
         self._lock = threading.Lock()
 
@@ -45,15 +45,15 @@ class ManualClock:
         return self._now
 
     def set(self, ms: int) -> None:
-        """Jump to ``ms``; going back is allowed, as wall clocks do it too."""
+        """Jump to `ms`; going back is allowed, as wall clocks do it too."""
         with self._lock:
             self._now = ms
 
     def advance(self, ms: int) -> None:
-        """Move forward by ``ms``.
+        """Move forward by `ms`.
 
         Raises:
-            ValueError: ``ms`` is negative; use ``set`` to go back on purpose.
+            ValueError: `ms` is negative; use `set` to go back on purpose.
         """
         if ms < 0:
             raise ValueError(f"Cannot advance a clock by {ms} ms. Use set() to move it back.")

@@ -32,8 +32,8 @@
        └─ StaleChannelError
 
 The right-hand column holds the names Flink users know; they are aliases of the class on their line.
-Builtin bases stand in brackets. Facts are attributes, ``code`` is stable across releases, and every
-class survives pickling with its attributes and, where possible, its ``__cause__``.
+Builtin bases stand in brackets. Facts are attributes, `code` is stable across releases, and every
+class survives pickling with its attributes and, where possible, its `__cause__`.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ class FailureReason(Enum):
 
 
 class CheckpointError(TidemarkError):
-    """A checkpoint or savepoint attempt failed; ``reason`` says in which of the known ways."""
+    """A checkpoint or savepoint attempt failed; `reason` says in which of the known ways."""
 
     code = "CHECKPOINT"
 
@@ -327,13 +327,13 @@ class RestoreError(TidemarkError):
 
 
 class SavepointNotFoundError(RestoreError):
-    """No ``_metadata`` at the path: not a savepoint, or a checkpoint that never completed."""
+    """No `_metadata` at the path: not a savepoint, or a checkpoint that never completed."""
 
     code = "SAVEPOINT_NOT_FOUND"
 
 
 class MetadataError(RestoreError):
-    """A ``_metadata`` file is damaged or of a version this release does not know."""
+    """A `_metadata` file is damaged or of a version this release does not know."""
 
     code = "METADATA"
 
@@ -402,7 +402,7 @@ class UnknownKeyError(QueryError):
 
 
 class JobNotFoundError(TidemarkError):
-    """No running job has that id; ``tidemark list -a`` shows the known ones."""
+    """No running job has that id; `tidemark list -a` shows the known ones."""
 
     code = "JOB_NOT_FOUND"
 
@@ -413,7 +413,7 @@ class JobNotFoundError(TidemarkError):
 
 
 class ExecutionError(TidemarkError, RuntimeError):
-    """The job failed and will not be restarted; the user's exception is ``__cause__`` and is quoted."""
+    """The job failed and will not be restarted; the user's exception is `__cause__` and is quoted."""
 
     code = "EXECUTION"
 
@@ -444,7 +444,7 @@ class ExecutionError(TidemarkError, RuntimeError):
         epoch: int | None = None,
         slot: int | None = None,
     ) -> ExecutionError:
-        """Build an error that quotes ``cause`` (type and text) after ``what`` and chains it."""
+        """Build an error that quotes `cause` (type and text) after `what` and chains it."""
         error = cls(
             f"{what}: {type(cause).__name__}: {cause}",
             job_id=job_id,

@@ -1,7 +1,7 @@
 """A bag of settings: text keys, values typed or as text.
 
-The bag knows nothing of layers; which file, variable or setter wins is decided in ``loader``. Plain getters
-look at exactly the key they are given; ``get(option)`` also looks at the option's other spellings.
+The bag knows nothing of layers; which file, variable or setter wins is decided in `loader`. Plain getters
+look at exactly the key they are given; `get(option)` also looks at the option's other spellings.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Configuration:
     """Settings by key; setters return the object, equality is by content as text."""
 
     def __init__(self, other: Configuration | None = None) -> None:
-        """Start empty, or as a copy of ``other``."""
+        """Start empty, or as a copy of `other`."""
         self._values: dict[str, Any] = dict(other._values) if other is not None else {}
 
     @staticmethod
@@ -94,7 +94,7 @@ class Configuration:
         """Return the setting as a truth value, or the default.
 
         Raises:
-            ConfigError: The setting is neither ``true`` nor ``false``.
+            ConfigError: The setting is neither `true` nor `false`.
         """
         return self._read(key, default_value, parse_bool)
 
@@ -169,16 +169,16 @@ class Configuration:
         return {key: to_text(value) for key, value in self._values.items()}
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
-        """Copy all settings, typed as they were set, into ``target_dict``."""
+        """Copy all settings, typed as they were set, into `target_dict`."""
         target_dict.update(self._values)
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
-        """Copy all settings of ``other`` over ours, each key with ``prefix`` in front."""
+        """Copy all settings of `other` over ours, each key with `prefix` in front."""
         self._values.update({(prefix or "") + key: value for key, value in other._values.items()})
         return self
 
     def __eq__(self, other: object) -> bool:
-        """Compare by content; ``"1"`` and ``1`` are the same setting."""
+        """Compare by content; `"1"` and `1` are the same setting."""
         return isinstance(other, Configuration) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:

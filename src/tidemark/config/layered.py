@@ -19,10 +19,10 @@ class LayeredConfig:
     _options: tuple[ConfigOption[Any], ...] = ()
 
     def __init__(self, configuration: Configuration | None = None) -> None:
-        """Start with nothing set over ``configuration`` (file, variables and user configuration merged).
+        """Start with nothing set over `configuration` (file, variables and user configuration merged).
 
         Raises:
-            ConfigError: A value in ``configuration`` does not fit its option.
+            ConfigError: A value in `configuration` does not fit its option.
         """
         self._base = Configuration(configuration)
         self._own = Configuration()
@@ -30,11 +30,11 @@ class LayeredConfig:
 
     @property
     def programmatic(self) -> Configuration:
-        """What was set through this object, as the top layer of ``effective_configuration``."""
+        """What was set through this object, as the top layer of `effective_configuration`."""
         return Configuration(self._own)
 
     def configure(self, configuration: Configuration) -> None:
-        """Apply the options present in ``configuration``; others keep their value.
+        """Apply the options present in `configuration`; others keep their value.
 
         Raises:
             ConfigError: A value does not fit; nothing was applied.
@@ -56,16 +56,16 @@ class LayeredConfig:
 
 
 def require_instance(value: object, kind: type, what: str) -> None:
-    """Raise ``TypeError`` unless ``value`` is of ``kind``."""
+    """Raise `TypeError` unless `value` is of `kind`."""
     if not isinstance(value, kind):
         raise TypeError(f"{what} must be a {kind.__name__}, got {value!r} ({type(value).__name__}).")
 
 
 def require_whole(value: object, what: str, minimum: int, maximum: int | None = None) -> int:
-    """Return ``value`` if it is a whole number within limits.
+    """Return `value` if it is a whole number within limits.
 
     Raises:
-        TypeError: Not an ``int``.
+        TypeError: Not an `int`.
         ConfigError: Out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int):

@@ -1,15 +1,15 @@
 """Where settings come from, and which one wins.
 
-Highest first: programmatic setters, the ``Configuration`` handed to the environment, environment variables,
+Highest first: programmatic setters, the `Configuration` handed to the environment, environment variables,
 the configuration file, the default of the option table. A layer that sets an option under any spelling
 hides all spellings of it in the layers below; inside one layer the newer spelling wins.
 
-File: ``tidemark-conf.yaml``, else ``flink-conf.yaml``, in the directory named by ``TIDEMARK_CONF_DIR``, else
-in ``./conf``. Lines are ``key: value`` or ``key = value``, flat or nested by indentation; ``#`` starts a
-comment; block and ``[a, b]`` lists are joined with commas. Keys the table does not know are kept.
+File: `tidemark-conf.yaml`, else `flink-conf.yaml`, in the directory named by `TIDEMARK_CONF_DIR`, else
+in `./conf`. Lines are `key: value` or `key = value`, flat or nested by indentation; `#` starts a
+comment; block and `[a, b]` lists are joined with commas. Keys the table does not know are kept.
 
-Environment: ``TIDEMARK_`` and the key in upper case with every dot and dash as underscore
-(``TIDEMARK_STATE_BACKEND=rocksdb``), for every key of the option table. ``TIDEMARK_PROPERTIES`` holds further
+Environment: `TIDEMARK_` and the key in upper case with every dot and dash as underscore
+(`TIDEMARK_STATE_BACKEND=rocksdb`), for every key of the option table. `TIDEMARK_PROPERTIES` holds further
 lines in the format of the file, for any key; a variable of its own wins over it.
 """
 
@@ -47,7 +47,7 @@ def parse_conf(text: str, origin: str = "configuration") -> Configuration:
     """Parse the text of a configuration file.
 
     Args:
-        text: ``key: value`` lines, nested or flat.
+        text: `key: value` lines, nested or flat.
         origin: Name of the file, for messages.
 
     Raises:
@@ -85,7 +85,7 @@ def _append_item(values: dict[str, str], key: str, item: str) -> None:
 
 
 def _strip_comment(line: str) -> str:
-    """Cut at a ``#`` that starts the line or follows a blank, unless it stands inside quotes."""
+    """Cut at a `#` that starts the line or follows a blank, unless it stands inside quotes."""
     quote = ""
     for index, char in enumerate(line):
         before = line[index - 1] if index else " "
@@ -146,7 +146,7 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Configuration:
 
 
 def overlay(base: Configuration, top: Configuration) -> Configuration:
-    """Return ``base`` with ``top`` laid over it; an option set in ``top`` hides all spellings of it below."""
+    """Return `base` with `top` laid over it; an option set in `top` hides all spellings of it below."""
     merged = Configuration(base)
     for key in top.key_set():
         option = find_option(key)

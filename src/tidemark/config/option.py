@@ -20,19 +20,19 @@ E = TypeVar("E", bound=Enum)
 
 @dataclass(frozen=True, slots=True)
 class ConfigOption(Generic[T]):
-    """A typed key; ``T`` includes ``None`` when the option has no default.
+    """A typed key; `T` includes `None` when the option has no default.
 
     Attributes:
         key: The name used in documents.
-        type_name: What the value is, for documents: ``string``, ``duration`` and so on.
-        parse_raw: Turns text (or an already typed value) into ``T``; raises ``ConfigError``.
+        type_name: What the value is, for documents: `string`, `duration` and so on.
+        parse_raw: Turns text (or an already typed value) into `T`; raises `ConfigError`.
         default: Value when no spelling of the key is set.
-        default_text: The default as one would write it in a file; ``None`` without default.
+        default_text: The default as one would write it in a file; `None` without default.
         description: One line.
         synonyms: Newer spellings, oldest first; a newer spelling wins over an older one.
         minimum: Smallest legal number, if limited.
         maximum: Largest legal number, if limited.
-        ineffective: Why setting the option changes nothing here; ``None`` for all that do something.
+        ineffective: Why setting the option changes nothing here; `None` for all that do something.
     """
 
     key: str
@@ -112,7 +112,7 @@ def to_text(value: object) -> str:
 
 
 def parse_int(value: object) -> int:
-    """Return a whole number from text or ``int``."""
+    """Return a whole number from text or `int`."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ConfigError(f"{value!r} is not a whole number.")
     try:
@@ -122,7 +122,7 @@ def parse_int(value: object) -> int:
 
 
 def parse_float(value: object) -> float:
-    """Return a number from text, ``int`` or ``float``."""
+    """Return a number from text, `int` or `float`."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ConfigError(f"{value!r} is not a number.")
     try:
@@ -167,7 +167,7 @@ class TypedOptionBuilder(Generic[T]):
         return ConfigOption(self.key, self.type_name, self.parse_raw, parsed, to_text(value))
 
     def no_default_value(self) -> ConfigOption[T | None]:
-        """Finish without a default; reading the option yields ``None`` when unset."""
+        """Finish without a default; reading the option yields `None` when unset."""
         return ConfigOption(self.key, self.type_name, self.parse_raw, None)
 
 
@@ -182,7 +182,7 @@ class OptionBuilder:
         return TypedOptionBuilder(self.key, "string", to_text)
 
     def boolean_type(self) -> TypedOptionBuilder[bool]:
-        """``true`` or ``false``."""
+        """`true` or `false`."""
         return TypedOptionBuilder(self.key, "boolean", parse_bool)
 
     def int_type(self) -> TypedOptionBuilder[int]:
@@ -210,11 +210,11 @@ class OptionBuilder:
         return TypedOptionBuilder(self.key, "memory", parse_memory_size)
 
     def map_type(self) -> TypedOptionBuilder[dict[str, str]]:
-        """Pairs, written ``k1:v1,k2:v2``."""
+        """Pairs, written `k1:v1,k2:v2`."""
         return TypedOptionBuilder(self.key, "map", _parse_map)
 
     def enum_type(self, enum_class: type[E]) -> TypedOptionBuilder[E]:
-        """A member of ``enum_class``, written by name; case and dashes do not matter."""
+        """A member of `enum_class`, written by name; case and dashes do not matter."""
         return TypedOptionBuilder(self.key, "enum", _parse_enum(enum_class))
 
 

@@ -1,6 +1,6 @@
 """The option table: every key tidemark reads, with its type, default, newer spellings and meaning.
 
-Files, environment variables, ``effective_configuration`` and the reference page are fed from here. The key
+Files, environment variables, `effective_configuration` and the reference page are fed from here. The key
 is Flink's older one where both exist; the synonyms are Flink 2.x's.
 """
 
@@ -436,5 +436,5 @@ def set_without_effect(configuration: Configuration) -> list[ConfigOption[Any]]:
 
 
 def find_option(key: str) -> ConfigOption[Any] | None:
-    """Return the option that has ``key`` as one of its spellings."""
+    """Return the option that has `key` as one of its spellings."""
     return _by_spelling().get(key)

@@ -28,7 +28,7 @@ _DEFAULT_DELAY_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class RestartStrategyConfiguration(ABC):
-    """A restart strategy; compare by content. ``RestartStrategies`` makes them."""
+    """A restart strategy; compare by content. `RestartStrategies` makes them."""
 
     @abstractmethod
     def get_description(self) -> str:
@@ -121,7 +121,7 @@ class RestartStrategies:
 
     @staticmethod
     def fixed_delay_restart(restart_attempts: int, delay_between_attempts: TimeLike) -> FixedDelayRestart:
-        """Restart at most ``restart_attempts`` times.
+        """Restart at most `restart_attempts` times.
 
         Raises:
             TypeError: A delay that is no time, or attempts that are no int.
@@ -134,7 +134,7 @@ class RestartStrategies:
     def failure_rate_restart(
         failure_rate: int, failure_interval: TimeLike, delay_interval: TimeLike
     ) -> FailureRateRestart:
-        """Restart unless more than ``failure_rate`` failures fall inside one ``failure_interval``.
+        """Restart unless more than `failure_rate` failures fall inside one `failure_interval`.
 
         Raises:
             TypeError: An interval that is no time, or a rate that is no int.
@@ -162,13 +162,13 @@ def resolve_restart_strategy(
     """Return the strategy a job runs with; never a fallback.
 
     Args:
-        programmed: What ``set_restart_strategy`` was given; ``None`` or fallback: the configuration decides.
+        programmed: What `set_restart_strategy` was given; `None` or fallback: the configuration decides.
         configuration: The effective configuration.
         checkpointing_enabled: Decides when nothing is configured: no restart without checkpoints, else
             restarts without limit, a second apart.
 
     Raises:
-        ConfigError: ``restart-strategy`` names no known strategy.
+        ConfigError: `restart-strategy` names no known strategy.
     """
     if programmed is not None and not isinstance(programmed, FallbackRestart):
         return programmed

@@ -1,6 +1,6 @@
 """How configuration text becomes numbers: sizes, durations, booleans.
 
-Sizes count in powers of 1024 (``20kb`` is 20480 bytes), a bare number is bytes. Durations are returned in
+Sizes count in powers of 1024 (`20kb` is 20480 bytes), a bare number is bytes. Durations are returned in
 milliseconds, a bare number is milliseconds; finer units are rounded down.
 """
 
@@ -55,7 +55,7 @@ def _split(text: str, units: dict[str, int], what: str, examples: str) -> tuple[
 
 
 def parse_memory_size(value: object) -> int:
-    """Return a number of bytes from text, ``int`` or ``MemorySize``.
+    """Return a number of bytes from text, `int` or `MemorySize`.
 
     Raises:
         ConfigError: Not a size, or negative.
@@ -73,7 +73,7 @@ def parse_memory_size(value: object) -> int:
 
 
 def parse_duration(value: object) -> int:
-    """Return milliseconds from text, ``int``, ``Time``, ``Duration`` or ``timedelta``.
+    """Return milliseconds from text, `int`, `Time`, `Duration` or `timedelta`.
 
     Raises:
         ConfigError: Not a duration.
@@ -87,7 +87,7 @@ def parse_duration(value: object) -> int:
 
 
 def parse_bool(value: object) -> bool:
-    """Return a truth value from ``true``/``false`` in any case, or a ``bool``.
+    """Return a truth value from `true`/`false` in any case, or a `bool`.
 
     Raises:
         ConfigError: Anything else.
@@ -118,7 +118,7 @@ class MemorySize:
 
     @staticmethod
     def parse(text: str) -> MemorySize:
-        """Return the size written in ``text``."""
+        """Return the size written in `text`."""
         return MemorySize(parse_memory_size(text))
 
     def get_bytes(self) -> int:
@@ -142,5 +142,5 @@ class MemorySize:
         return self.bytes_size >> 40
 
     def __str__(self) -> str:
-        """Return e.g. ``1024 bytes``."""
+        """Return e.g. `1024 bytes`."""
         return f"{self.bytes_size} bytes"

@@ -37,11 +37,11 @@ class Counter(Instrument):
         self._count = 0
 
     def inc(self, n: int = 1) -> None:
-        """Add ``n``."""
+        """Add `n`."""
         self._count += n
 
     def dec(self, n: int = 1) -> None:
-        """Subtract ``n``."""
+        """Subtract `n`."""
         self._count -= n
 
     def get_count(self) -> int:
@@ -59,11 +59,11 @@ class Gauge(Instrument):
     __slots__ = ("_ask",)
 
     def __init__(self, ask: Callable[[], Any]) -> None:
-        """Read through ``ask``, which is called from the reporting thread."""
+        """Read through `ask`, which is called from the reporting thread."""
         self._ask = ask
 
     def read(self) -> Any:
-        """Return the current value; ``None`` if asking fails, because a report must not fail a job."""
+        """Return the current value; `None` if asking fails, because a report must not fail a job."""
         try:
             return self._ask()
         except Exception:
@@ -76,7 +76,7 @@ class Meter(Instrument):
     __slots__ = ("_buckets", "_clock", "_count", "_span")
 
     def __init__(self, clock: Clock, time_span_in_seconds: int = 60) -> None:
-        """Measure the rate over ``time_span_in_seconds``.
+        """Measure the rate over `time_span_in_seconds`.
 
         Raises:
             ConfigError: The span is shorter than a second.
@@ -90,7 +90,7 @@ class Meter(Instrument):
         self._buckets: deque[list[int]] = deque(maxlen=time_span_in_seconds)
 
     def mark_event(self, value: int = 1) -> None:
-        """Record ``value`` events now."""
+        """Record `value` events now."""
         self._count += value
         second = self._clock.now() // 1000
         if self._buckets and self._buckets[-1][0] == second:

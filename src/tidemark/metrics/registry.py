@@ -19,7 +19,7 @@ class MetricRegistry:
     """All instruments of one process, by scope and name."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """Start empty; meters take their time from ``clock``."""
+        """Start empty; meters take their time from `clock`."""
         self.clock: Clock = clock or SystemClock()
         self._instruments: dict[tuple[str, ...], Instrument] = {}
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class MetricRegistry:
         return MetricGroup(self, scope)
 
     def register(self, path: tuple[str, ...], instrument: AnyInstrument) -> AnyInstrument:
-        """Return the instrument at ``path``: ``instrument``, or the one of its kind that is there already.
+        """Return the instrument at `path`: `instrument`, or the one of its kind that is there already.
 
         Raises:
             ConfigError: The name is empty, or taken by an instrument of another kind.
@@ -46,13 +46,13 @@ class MetricRegistry:
         return present
 
     def replace(self, path: tuple[str, ...], instrument: Instrument) -> None:
-        """Put ``instrument`` at ``path``, in place of one of the same kind."""
+        """Put `instrument` at `path`, in place of one of the same kind."""
         self.register(path, instrument)
         with self._lock:
             self._instruments[path] = instrument
 
     def remove(self, *scope: str) -> None:
-        """Forget every instrument under ``scope``; whoever still holds one writes unseen."""
+        """Forget every instrument under `scope`; whoever still holds one writes unseen."""
         with self._lock:
             for path in [path for path in self._instruments if path[: len(scope)] == scope]:
                 del self._instruments[path]
@@ -65,15 +65,15 @@ class MetricRegistry:
 
 
 class MetricGroup:
-    """A named place for instruments; what ``RuntimeContext.get_metrics_group()`` hands out."""
+    """A named place for instruments; what `RuntimeContext.get_metrics_group()` hands out."""
 
     def __init__(self, registry: MetricRegistry, scope: tuple[str, ...]) -> None:
-        """Work on ``registry`` under ``scope``."""
+        """Work on `registry` under `scope`."""
         self._registry = registry
         self._scope = scope
 
     def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
-        """Return the sub-group ``name``, or ``name.extra`` for a key and its value."""
+        """Return the sub-group `name`, or `name.extra` for a key and its value."""
         return MetricGroup(self._registry, (*self._scope, name, *(() if extra is None else (extra,))))
 
     def counter(self, name: str) -> Counter:
@@ -81,10 +81,10 @@ class MetricGroup:
         return self._registry.register((*self._scope, name), Counter())
 
     def gauge(self, name: str, obj: Callable[[], Any]) -> None:
-        """Report what ``obj()`` returns; a later gauge of the same name takes its place.
+        """Report what `obj()` returns; a later gauge of the same name takes its place.
 
         Raises:
-            TypeError: ``obj`` cannot be called.
+            TypeError: `obj` cannot be called.
         """
         if not callable(obj):
             raise TypeError(f"Gauge {name!r} needs a function without arguments, got {obj!r}.")

@@ -1,7 +1,7 @@
 """From Python annotations to type declarations, and back to a stable text.
 
 `infer_type` chooses the type of a dataclass field from its annotation. `declared_name` writes an
-annotation in one canonical form, so that ``Optional[int]`` and ``int | None`` compare as the same
+annotation in one canonical form, so that `Optional[int]` and `int | None` compare as the same
 declaration in every Python version; that text is stored with state and never changes its form.
 A dataclass is known in state by its qualified name, or by the name `written_as` gave it.
 """
@@ -40,7 +40,7 @@ _UNRESOLVED = (NameError, AttributeError, TypeError)
 
 
 def qualified_name(cls: type[Any]) -> str:
-    """Return ``module.QualName``, the name under which a class can be imported again."""
+    """Return `module.QualName`, the name under which a class can be imported again."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -52,7 +52,7 @@ def written_as(name: str) -> Callable[[type[_C]], type[_C]]:
     other's name.
 
     Args:
-        name: ``module.QualName`` as it stands in the state.
+        name: `module.QualName` as it stands in the state.
 
     Raises:
         ConfigError: The name is no dotted name.
@@ -123,7 +123,7 @@ def _evaluate(field: dataclasses.Field[Any], cls: type[Any]) -> Any:
 def infer_type(hint: Any, owner: type[Any] | None = None) -> TypeInformation:
     """Return the type declaration for an annotation; what has none of its own is pickled.
 
-    ``Annotated[int, Types.INT()]`` overrides the choice.
+    `Annotated[int, Types.INT()]` overrides the choice.
 
     Args:
         hint: The evaluated annotation.

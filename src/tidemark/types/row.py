@@ -1,7 +1,7 @@
 """`Row`: a value with positional and, optionally, named fields, and the kind of change it stands for.
 
 Rows are made on the hot path (`row_of`), so they hold three slots and share the tuple of field names.
-The fields of an unnamed row can still be reached as ``f0``, ``f1``, ...; the row stays unnamed in
+The fields of an unnamed row can still be reached as `f0`, `f1`, ...; the row stays unnamed in
 comparisons and in print.
 """
 
@@ -34,8 +34,8 @@ _INSERT = RowKind.INSERT
 class Row:
     """A record whose fields are read by index, by name or as attributes.
 
-    ``Row(1, "x")`` is unnamed, ``Row(a=1, b="x")`` is named. An unnamed row of names also works as a
-    factory: ``Person = Row("name", "age")``, then ``Person("Ann", 3)``.
+    `Row(1, "x")` is unnamed, `Row(a=1, b="x")` is named. An unnamed row of names also works as a
+    factory: `Person = Row("name", "age")`, then `Person("Ann", 3)`.
 
     Named rows are equal if they have the same set of names, the same value under each name and the same
     kind; unnamed rows if their values agree by position. A named row never equals an unnamed one.
@@ -60,7 +60,7 @@ class Row:
 
     @staticmethod
     def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
-        """Return a row like ``Row(*args, **kwargs)`` of another kind than `RowKind.INSERT`."""
+        """Return a row like `Row(*args, **kwargs)` of another kind than `RowKind.INSERT`."""
         row = Row(*args, **kwargs)
         row.set_row_kind(row_kind)
         return row

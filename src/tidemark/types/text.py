@@ -34,7 +34,7 @@ def text_of(value: Any, type_info: TypeInformation | None = None) -> str:
     """Return the line `print` writes for `value` in a stream of type `type_info`.
 
     Without a type, and for pickled values, dataclasses, Avro records and custom serializers, this is
-    ``str(value)``.
+    `str(value)`.
     """
     if isinstance(type_info, RowTypeInfo) and value is not None:
         kind = value.get_row_kind() if isinstance(value, Row) else RowKind.INSERT

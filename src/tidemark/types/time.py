@@ -1,6 +1,6 @@
 """Lengths and points of time as users write them, and the one function that turns them into milliseconds.
 
-Inside tidemark every time is an ``int`` of milliseconds; only public signatures accept the richer forms.
+Inside tidemark every time is an `int` of milliseconds; only public signatures accept the richer forms.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Time:
         return self._millis
 
     def __str__(self) -> str:
-        """Return e.g. ``10 ms``."""
+        """Return e.g. `10 ms`."""
         return f"{self._millis} ms"
 
 
@@ -110,7 +110,7 @@ class Duration:
         return self._nanos
 
     def __str__(self) -> str:
-        """Return e.g. ``10 ms``, or nanoseconds where milliseconds do not divide evenly."""
+        """Return e.g. `10 ms`, or nanoseconds where milliseconds do not divide evenly."""
         whole, rest = divmod(self._nanos, _NANOS_PER_MILLI)
         return f"{self._nanos} ns" if rest else f"{whole} ms"
 
@@ -138,7 +138,7 @@ class Instant:
         return self.seconds * 1000 + self.nanos // _NANOS_PER_MILLI
 
     def __repr__(self) -> str:
-        """Return e.g. ``Instant<1, 500000000>``."""
+        """Return e.g. `Instant<1, 500000000>`."""
         return f"Instant<{self.seconds}, {self.nanos}>"
 
 
@@ -153,14 +153,14 @@ def _require_int(value: object) -> int:
 
 
 def to_millis(value: TimeLike, name: str = "time") -> int:
-    """Return ``value`` in milliseconds.
+    """Return `value` in milliseconds.
 
     Args:
-        value: Milliseconds, ``Time``, ``Duration`` or ``timedelta``; finer parts are rounded down.
+        value: Milliseconds, `Time`, `Duration` or `timedelta`; finer parts are rounded down.
         name: What the value is for; used in the error message.
 
     Raises:
-        TypeError: Any other type, ``bool`` and ``float`` included.
+        TypeError: Any other type, `bool` and `float` included.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value

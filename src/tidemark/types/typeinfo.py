@@ -133,7 +133,7 @@ class _ArrayTypeInfo(TypeInformation):
 
 
 class PrimitiveArrayTypeInfo(_ArrayTypeInfo):
-    """A list of numbers, booleans or characters without None; ``bytes`` if the element type is BYTE."""
+    """A list of numbers, booleans or characters without None; `bytes` if the element type is BYTE."""
 
     def _check_element(self) -> None:
         element = self.element_type
@@ -271,7 +271,7 @@ class Types:
 
     @staticmethod
     def STRING() -> TypeInformation:
-        """Return the type of ``str``; may be None."""
+        """Return the type of `str`; may be None."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
@@ -281,7 +281,7 @@ class Types:
 
     @staticmethod
     def BOOLEAN() -> TypeInformation:
-        """Return the type of ``bool``."""
+        """Return the type of `bool`."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
@@ -321,7 +321,7 @@ class Types:
 
     @staticmethod
     def BIG_DEC() -> TypeInformation:
-        """Return the type of ``decimal.Decimal``; may be None."""
+        """Return the type of `decimal.Decimal`; may be None."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
     @staticmethod
@@ -331,17 +331,17 @@ class Types:
 
     @staticmethod
     def SQL_DATE() -> TypeInformation:
-        """Return the type of ``datetime.date``; may be None."""
+        """Return the type of `datetime.date`; may be None."""
         return BasicTypeInfo(BasicType.SQL_DATE)
 
     @staticmethod
     def SQL_TIME() -> TypeInformation:
-        """Return the type of ``datetime.time`` without a time zone; may be None."""
+        """Return the type of `datetime.time` without a time zone; may be None."""
         return BasicTypeInfo(BasicType.SQL_TIME)
 
     @staticmethod
     def SQL_TIMESTAMP() -> TypeInformation:
-        """Return the type of ``datetime.datetime`` without a time zone; may be None."""
+        """Return the type of `datetime.datetime` without a time zone; may be None."""
         return BasicTypeInfo(BasicType.SQL_TIMESTAMP)
 
     @staticmethod
@@ -366,7 +366,7 @@ class Types:
 
     @staticmethod
     def PRIMITIVE_ARRAY(element_type: Any) -> PrimitiveArrayTypeInfo:
-        """Return the type of lists of primitives without None, or of ``bytes`` for BYTE."""
+        """Return the type of lists of primitives without None, or of `bytes` for BYTE."""
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
@@ -415,8 +415,8 @@ class Types:
 def to_type_info(declaration: Any) -> TypeInformation:
     """Return the type a user meant where a type is expected.
 
-    A list of types means ``Types.ROW(list)``, a dataclass ``Types.DATACLASS(cls)``, a `TypeSerializer`
-    instance ``Types.SERIALIZED(it)``; a `TypeInformation` is returned as it is.
+    A list of types means `Types.ROW(list)`, a dataclass `Types.DATACLASS(cls)`, a `TypeSerializer`
+    instance `Types.SERIALIZED(it)`; a `TypeInformation` is returned as it is.
 
     Raises:
         TypeError: Anything else.

@@ -1,15 +1,16 @@
 """Driver side of sources: what the next epoch reads, where that leaves us, and how to go back there.
 
-`DriverSource` is the protocol of the epoch loop. A position is plain data that goes into the checkpoint; after
+`DriverSource` is what the epoch loop talks to. A position is plain data that goes into the checkpoint; after
 `start(position)` the source continues exactly behind it.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from tidemark.clock import Clock
 from tidemark.plan.vertex import Vertex
@@ -46,29 +47,36 @@ class SourcePoll:
             yield split.slot if isinstance(split, SlotSplit) else at, split
 
 
-class DriverSource(Protocol):
-    """A source as the epoch loop sees it."""
+class DriverSource(ABC):
+    """A source as the epoch loop sees it; without watermark and resources unless a subclass says so."""
 
-    vertex: Vertex
+    def __init__(self, vertex: Vertex) -> None:
+        self.vertex = vertex
 
+    @abstractmethod
     def start(self, position: Any | None) -> None:
         """Begin reading, behind `position` if there is one."""
 
+    @abstractmethod
     def poll(self) -> SourcePoll | None:
         """The next piece of input, or None if there is nothing to read now."""
 
+    @abstractmethod
     def advanced(self, positions: dict[int, Any]) -> None:
         """The epoch that read the last poll succeeded; `positions` are what its tasks reported."""
 
+    @abstractmethod
     def position(self) -> Any:
         """Where the source stands, to be put into a checkpoint."""
 
     @property
+    @abstractmethod
     def ended(self) -> bool:
         """Whether everything has been read."""
 
     def watermark(self) -> tuple[int, bool]:
         """The source's own watermark, if it has one, and whether it is idle."""
+        return MIN_WATERMARK, False
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint with the position taken before is durable."""
@@ -77,24 +85,7 @@ class DriverSource(Protocol):
         """Release everything. Idempotent."""
 
 
-class _SplitSource:
-    """What sources that are read by splits have in common."""
-
-    def __init__(self, vertex: Vertex) -> None:
-        self.vertex = vertex
-
-    def watermark(self) -> tuple[int, bool]:
-        """Split sources have no watermark of their own."""
-        return MIN_WATERMARK, False
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Nothing is released by a checkpoint."""
-
-    def stop(self) -> None:
-        """Nothing is held."""
-
-
-class CollectionSource(_SplitSource):
+class CollectionSource(DriverSource):
     """`from_collection`: one partition, list order; the position is an index."""
 
     def __init__(self, vertex: Vertex) -> None:
@@ -127,7 +118,7 @@ class CollectionSource(_SplitSource):
         return self._next >= self._length
 
 
-class SequenceSource(_SplitSource):
+class SequenceSource(DriverSource):
     """`NumberSequenceSource`: contiguous sub-ranges, one per partition.
 
     The position holds the remaining ranges, so it survives a change of parallelism.
@@ -187,7 +178,7 @@ def _resplit(ranges: list[tuple[int, int]], parts: int) -> list[tuple[int, int]]
     return pieces
 
 
-class TextFileSource(_SplitSource):
+class TextFileSource(DriverSource):
     """Text files, bounded or monitored; the position is the byte offset reached in every file."""
 
     def __init__(self, vertex: Vertex, clock: Clock) -> None:
@@ -248,7 +239,7 @@ class TextFileSource(_SplitSource):
         )
 
 
-class FunctionSource(_SplitSource):
+class FunctionSource(DriverSource):
     """A `SourceFunction` that runs in slots; its position is its own operator state."""
 
     def __init__(

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import ExecutionError
 from tidemark.plan.vertex import Vertex
-from tidemark.protocol.batch import MIN_WATERMARK
-from tidemark.runtime.sources.driver import SourcePoll
+from tidemark.runtime.sources.driver import DriverSource, SourcePoll
 from tidemark.runtime.sources.scratch_fs import scratch_location
 from tidemark.runtime.sources.spark_callbacks import protect_callbacks
 from tidemark.runtime.sources.spark_position import pack_initial_position, pack_position, unpack_position
@@ -34,11 +33,11 @@ _WAITING = "Waiting for data to arrive"
 """What a query says that has looked at its sources and found nothing new."""
 
 
-class SparkBatchSource:
+class SparkBatchSource(DriverSource):
     """A bounded DataFrame: one epoch reads all of it; the position says whether that has happened."""
 
     def __init__(self, vertex: Vertex) -> None:
-        self.vertex = vertex
+        super().__init__(vertex)
         self._done = False
 
     def start(self, position: Any | None) -> None:
@@ -61,16 +60,6 @@ class SparkBatchSource:
     def ended(self) -> bool:
         """Whether the frame has been processed."""
         return self._done
-
-    def watermark(self) -> tuple[int, bool]:
-        """A frame has no watermark of its own."""
-        return MIN_WATERMARK, False
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Nothing is released by a checkpoint."""
-
-    def stop(self) -> None:
-        """Nothing is held."""
 
 
 class _Handover:
@@ -100,7 +89,7 @@ class _Handover:
         self._taken.release()
 
 
-class SparkStreamSource:
+class SparkStreamSource(DriverSource):
     """`env.from_spark_stream(df)` of a streaming frame."""
 
     def __init__(self, vertex: Vertex, session: SparkSession, on_input: Callable[[], None]) -> None:
@@ -111,7 +100,7 @@ class SparkStreamSource:
             session: Where the query runs.
             on_input: Called in the query's thread when a micro-batch waits.
         """
-        self.vertex = vertex
+        super().__init__(vertex)
         self._session = session
         self._on_input = on_input
         self._scratch: ScratchDirectory | None = None
@@ -189,13 +178,6 @@ class SparkStreamSource:
     def ended(self) -> bool:
         """A stream has no end."""
         return False
-
-    def watermark(self) -> tuple[int, bool]:
-        """A frame has no watermark of its own."""
-        return MIN_WATERMARK, False
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Nothing is released by a checkpoint."""
 
     def stop(self) -> None:
         """Release the callback, then end the query and remove its scratch directory."""

@@ -1,0 +1,49 @@
+"""What a path is, is said in one module."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tidemark
+from tidemark.paths import absolute, is_local, local_path
+from tidemark.runtime.sources.files import expand_path, file_size, open_binary
+
+SOURCES = Path(tidemark.__file__).parent
+
+
+def test_only_the_path_module_knows_fsspec_and_file_uris():
+    # Strings and imports; what documentation says about fsspec does not count.
+    knows = re.compile(r"^\s*(import|from) fsspec|fsspec\.\w+\(|\(\"file:", re.MULTILINE)
+    found = {
+        path.relative_to(SOURCES).as_posix()
+        for path in SOURCES.rglob("*.py")
+        if knows.search(path.read_text())
+    }
+
+    assert found <= {"paths.py"}
+
+
+@pytest.mark.parametrize("path", ["/a/b", "a/b", "file:///a/b", "file:/a/b"])
+def test_bare_paths_and_file_uris_are_local(path: str):
+    assert is_local(path)
+    assert local_path(path) == ("a/b" if path == "a/b" else "/a/b")
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/a", "hdfs://host/a", "memory://a"])
+def test_other_schemes_are_not(path: str):
+    assert not is_local(path)
+    assert absolute(path) == path
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "file:"])
+def test_a_file_source_takes_every_spelling_of_a_local_path(tmp_path: Path, scheme: str):
+    (tmp_path / "in").write_bytes(b"1\n")
+
+    (found,) = expand_path(f"{scheme}{tmp_path}")
+
+    assert (found, file_size(f"{scheme}{found}")) == (f"{tmp_path}/in", 2)
+    with open_binary(f"{scheme}{found}") as stream:
+        assert stream.read() == b"1\n"
