@@ -12,6 +12,7 @@ from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.errors import ConfigError
 from tidemark.operators.base import RestoredState
+from tidemark.paths import local_path
 from tidemark.plan.vertex import Vertex
 from tidemark.private_files import make_directories
 from tidemark.protocol.deployment import Deployment
@@ -80,7 +81,7 @@ class TaskStateManager:
         if not directories:
             return self._scratch
         if self._chosen is None:
-            base = directories[deployment.slot % len(directories)].removeprefix("file://")
+            base = local_path(directories[deployment.slot % len(directories)])
             make_directories(base, 0o700)
             sweep_scratch(base)
             self._chosen = ScratchDirectory(f"tidemark-{deployment.job_id[:8]}-{deployment.slot}-", base)
