@@ -22,6 +22,7 @@ import os
 import socket
 import ssl
 import struct
+import threading
 import time
 from typing import Any
 
@@ -36,6 +37,7 @@ __all__ = [
     "Challenge",
     "Connection",
     "FrameTooLargeError",
+    "SharedConnection",
     "WireClosed",
     "connect",
     "listen",
@@ -171,6 +173,21 @@ class Connection:
                 raise WireClosed(f"{self.address} closed the connection")
             at += got
         return buffer
+
+
+class SharedConnection(Connection):
+    """The same connection for several threads that send: each frame leaves as a whole."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection._socket, connection.address, connection._max_body)
+        self._lock = threading.Lock()
+
+    def send(self, header: Any, body: Any = b"") -> None:
+        """Send one frame when no other is being sent; raises what `Connection.send` does."""
+        with self._lock:
+            super().send(header, body)
 
 
 def _digest(token: bytes, message: bytes) -> bytes:

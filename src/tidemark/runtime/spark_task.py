@@ -15,7 +15,7 @@ import pickle
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import load_functions
 from tidemark.protocol.failure import FailureInfo
 from tidemark.protocol.reports import EpochDirective, TaskReport
+from tidemark.rpc import Connections
 from tidemark.runtime.engine import TaskInput
 from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.records import Records
@@ -31,7 +32,7 @@ from tidemark.runtime.slot_manager import SlotAddress
 from tidemark.runtime.sources.origins import by_origin
 from tidemark.runtime.task import run_split
 from tidemark.state.serializers.registry import serializer_for
-from tidemark.wire import PATIENCE_S, Connection, connect
+from tidemark.wire import PATIENCE_S, Connection
 
 __all__ = ["EPOCH_PROPERTY", "REPORT_TAG", "ROW_SCHEMA", "EpochMessage", "task_function"]
 
@@ -42,7 +43,8 @@ _ARROW_SCHEMA = pa.schema([("tag", pa.string()), ("payload", pa.binary())])
 
 _PLANS_KEPT = 8
 _plans: dict[str, JobPlan] = {}
-_idle: dict[str, list[Connection]] = {}
+_connections: dict[bytes, Connections] = {}
+"""To the slots of each job, by its token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def _one_task(
     batches: Iterator[pa.RecordBatch] | None,
     closer: bool,
 ) -> Iterator[pa.RecordBatch]:
-    links = _Links(message, closure.token)
+    connections = _connections_of(closure)
     pipeline: Pipeline | None = None
     source, partition = (task.source, task.partition) if task is not None else (-1, 0)
     try:
@@ -126,8 +128,8 @@ def _one_task(
             message.directive,
             source,
             partition,
-            links.take,
-            links.give_back,
+            lambda slot: connections.take(_door(message.slots[slot])),
+            lambda _slot, link: connections.give_back(cast(Connection, link)),
             make_task_sink(plan, message.directive),
         )
         if batches is not None:
@@ -141,10 +143,12 @@ def _one_task(
     except Exception as exc:
         report = pipeline.report if pipeline is not None else TaskReport(source, partition)
         report.failure = FailureInfo.of(exc)
-        links.drop()
         # Spark wants its input consumed; a task that leaves it makes the worker useless for the next one.
         for _ in batches or ():
             pass
+    finally:
+        # Also if Spark ends the task: what was not given back is in an unknown state. A worker runs one task at a time.
+        connections.discard_taken()
     rows = list(pipeline.rows()) if pipeline is not None and report.failure is None else []
     yield _rows([*rows, (REPORT_TAG, pickle.dumps(report, 5))])
 
@@ -205,32 +209,15 @@ def _plan(closure: TaskClosure) -> JobPlan:
     return plan
 
 
-class _Links:
-    """Connections of one task, taken from the worker's pool and given back at its end."""
+def _connections_of(closure: TaskClosure) -> Connections:
+    known = _connections.get(closure.token)
+    if known is None:
+        known = _connections[closure.token] = Connections(closure.token, connect_s=PATIENCE_S)
+    return known
 
-    def __init__(self, message: EpochMessage, token: bytes) -> None:
-        self._slots = message.slots
-        self._token = token
-        self._taken: list[Connection] = []
 
-    def take(self, slot: int) -> Connection:
-        """A connection to a slot that nobody else uses."""
-        address = self._slots[slot]
-        path = address.unix.partition(":")[2]
-        here = address.machine == socket.gethostname() and os.path.exists(path)
-        chosen = address.unix if here or address.tcp is None else address.tcp
-        pool = _idle.get(chosen)
-        connection = pool.pop() if pool else connect(chosen, self._token, PATIENCE_S)
-        self._taken.append(connection)
-        return connection
-
-    def give_back(self, slot: int, connection: Any) -> None:
-        """Keep a healthy connection for the next task of this worker."""
-        self._taken.remove(connection)
-        _idle.setdefault(connection.address, []).append(connection)
-
-    def drop(self) -> None:
-        """Close what is in an unknown state."""
-        for connection in self._taken:
-            connection.close()
-        self._taken.clear()
+def _door(address: SlotAddress) -> str:
+    """Where a task enters a slot: through the unix socket if both are on one machine."""
+    path = address.unix.partition(":")[2]
+    here = address.machine == socket.gethostname() and os.path.exists(path)
+    return address.unix if here or address.tcp is None else address.tcp

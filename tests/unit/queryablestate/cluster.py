@@ -67,7 +67,6 @@ class Cluster:
         self.servers = [slot.server() for slot in self.slots]
         self.status = "RUNNING"
         self.attempt = -1
-        self.enabled = True
         self.deploy(0)
         self.proxy = QueryableStateClientProxy([0], TOKEN, self.route, **proxy)
 
@@ -82,7 +81,7 @@ class Cluster:
         if job_id != JOB:
             return None
         addresses = tuple(None if server.closed else server.address for server in self.servers)
-        return JobRoute(JOB, self.status, self.attempt, addresses, self.enabled)
+        return JobRoute(JOB, self.status, self.attempt, addresses)
 
     def change(self, key: Any, name: str, function: Callable[[Any], Any]) -> None:
         """Let `function` change the state of a key, as an operator would while processing a record."""

@@ -111,12 +111,6 @@ def test_a_job_that_is_over_is_an_error_at_once(cluster, client, status):
         ask(client).get(60)
 
 
-def test_a_job_with_queries_switched_off_refuses(cluster, client):
-    cluster.enabled = False
-    with pytest.raises(UnknownKvStateError, match=r"queryable-state\.enable"):
-        ask(client).get(60)
-
-
 def test_a_deadline_that_passes_is_an_error_that_names_the_reason(cluster):
     cluster.status = "RESTARTING"
     with (
