@@ -34,7 +34,6 @@ from tidemark.queryablestate.ports import check_port
 from tidemark.queryablestate.protocol import (
     QUERIES,
     Operation,
-    Refusal,
     Refused,
     Request,
     Signature,
@@ -243,7 +242,7 @@ class QueryableStateClient:
             try:
                 return codec, self._call(operation, request, deadline)
             except Refused as exc:
-                job = exc.refusal.signature
+                job = exc.signature
                 assert job is not None
                 adapted = original.adapted_to(job)
                 if adapted is None:
@@ -270,11 +269,11 @@ class QueryableStateClient:
                 answer: bytearray = self._pool(job_id).call(self._address, operation, timed, left).result()
                 return answer
             except Refused as exc:
-                if exc.refusal.signature is not None:
+                if exc.signature is not None:
                     raise
-                if exc.refusal.status is not Status.RETRY:
-                    raise _error(exc.refusal, job_id, name) from None
-                reason = exc.refusal.message
+                if exc.status is not Status.RETRY:
+                    raise _error(exc, job_id, name) from None
+                reason = str(exc)
             except Unreachable as exc:
                 reason = f"{exc} (no proxy there, or the token is not the job's)"
                 self._tokens.pop(job_id, None)
@@ -309,12 +308,9 @@ class QueryableStateClient:
         text = os.environ.get(TOKEN_VARIABLE)
         if text:
             return token_bytes(text)
-        records = list_jobs()
-        for record in records:
-            if record.job_id == job_id:
-                return token_bytes(record.token)
-        for record in records:
-            if record.query_port == self._port:
+        # A job of that port may be another one, which is then the one to say that it does not know the job.
+        for record in sorted(list_jobs(), key=lambda record: record.job_id != job_id):
+            if record.job_id == job_id or record.query_port == self._port:
                 return token_bytes(record.token)
         raise Unreachable(
             f"no token is known for job {job_id}: it does not run on this machine; give one with token= or "
@@ -336,10 +332,10 @@ def _seconds(timeout: Any) -> float:
     return seconds
 
 
-def _error(refusal: Refusal, job_id: str, name: str) -> QueryError:
-    if refusal.status is Status.NOT_SERVED:
-        return UnknownKvStateError(refusal.message, job_id=job_id, name=name)
-    return QueryError(f"Reading '{name}' of job {job_id} failed: {refusal.message}", job_id=job_id, name=name)
+def _error(refused: Refused, job_id: str, name: str) -> QueryError:
+    if refused.status is Status.NOT_SERVED:
+        return UnknownKvStateError(str(refused), job_id=job_id, name=name)
+    return QueryError(f"Reading '{name}' of job {job_id} failed: {refused}", job_id=job_id, name=name)
 
 
 def _difference(name: str, asked: Signature, job: Signature) -> str:

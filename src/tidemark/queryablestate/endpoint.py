@@ -44,7 +44,6 @@ class QueryEndpoint(ABC):
         bind: str = "127.0.0.1",
         *,
         query_threads: int = 0,
-        statistics: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Listen on the first free port.
@@ -54,7 +53,6 @@ class QueryEndpoint(ABC):
             token: What clients have to know.
             bind: Interface to listen on.
             query_threads: Requests answered at the same time; 0 means as many as there are connections.
-            statistics: Whether to count requests from the start.
             tls: Server side of TLS, if the connection is to be encrypted.
 
         Raises:
@@ -63,7 +61,7 @@ class QueryEndpoint(ABC):
         self._turn: AbstractContextManager[Any] = (
             threading.BoundedSemaphore(query_threads) if query_threads else nullcontext()
         )
-        self.statistics = QueryStatistics(enabled=statistics)
+        self.statistics = QueryStatistics()
         listener, self.address = self._listen(ports, bind)
         self.port = int(self.address.rpartition(":")[2])
         _log.info("Started the %s @ %s:%d", self.title, bind, self.port)

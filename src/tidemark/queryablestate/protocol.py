@@ -6,7 +6,7 @@ The requests of `tidemark.rpc` with a `Request` as payload; everything is Messag
     scan     answer: [[key, entry], ...]
     list     answer: [Published, ...]
 
-What cannot be answered is an error, a `Refusal`.
+What cannot be answered is an error, a `Refused`.
 
 Keys are key bytes of the job's key serializer. `nil` stands for a key without a value. An entry is an array
 whose elements are bytes of the state's serializers, or nil where None is stored:
@@ -33,7 +33,6 @@ __all__ = [
     "Entry",
     "Operation",
     "Published",
-    "Refusal",
     "Refused",
     "Request",
     "Signature",
@@ -66,7 +65,7 @@ class Status(IntEnum):
     NOT_SERVED = 2
     """Unknown job or name, the job has ended, or queries are off."""
     MISMATCH = 3
-    """Kind or types differ; `Refusal.signature` holds the job's."""
+    """Kind or types differ; `Refused.signature` holds the job's."""
     FAILED = 4
     """The request was not understood, or reading failed."""
 
@@ -95,27 +94,13 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     """Of a lookup."""
 
 
-class Refusal(msgspec.Struct, frozen=True, array_like=True):
-    """Why a request has no answer, on the wire."""
-
-    status: Status
-    message: str = ""
-    signature: Signature | None = None
-
-
 class Refused(Exception):
-    """Ends a request without an answer, on whichever side."""
+    """Ends a request without an answer, on whichever side; travels as `[status, message, signature | nil]`."""
 
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-    @classmethod
-    def of(cls, error: BaseException) -> Refused:
-        """Itself, or a failure that quotes another error."""
-        if isinstance(error, Refused):
-            return error
-        return cls(Refusal(Status.FAILED, f"{type(error).__name__}: {error}"))
+    def __init__(self, status: Status, message: str = "", signature: Signature | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.signature = signature
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True):
@@ -133,17 +118,19 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
-decode_refusal = msgspec.msgpack.Decoder(Refusal).decode
+_decode_refusal = msgspec.msgpack.Decoder(tuple[Status, str, Signature | None]).decode
 decode_entries = msgspec.msgpack.Decoder(list[Entry | None]).decode
 decode_scan = msgspec.msgpack.Decoder(list[tuple[bytes, Entry]]).decode
 decode_published = msgspec.msgpack.Decoder(list[Published]).decode
 decode_parts = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 """The elements of any array, undecoded, for passing on."""
 
-QUERIES = Codec(
-    encode,
-    lambda body: body,
-    lambda error: encode(Refused.of(error).refusal),
-    lambda body: Refused(decode_refusal(body)),
-)
+
+def _encode_refusal(error: BaseException) -> bytes:
+    if isinstance(error, Refused):
+        return encode((error.status, str(error), error.signature))
+    return encode((Status.FAILED, f"{type(error).__name__}: {error}", None))
+
+
+QUERIES = Codec(encode, lambda body: body, _encode_refusal, lambda body: Refused(*_decode_refusal(body)))
 """Payloads stay bytes until somebody who knows their type decodes them."""

@@ -18,7 +18,6 @@ from tidemark.queryablestate.protocol import (
     QUERIES,
     Operation,
     Published,
-    Refusal,
     Refused,
     Request,
     Status,
@@ -76,7 +75,6 @@ class QueryableStateClientProxy(QueryEndpoint):
         bind: str = "127.0.0.1",
         *,
         query_threads: int = 0,
-        statistics: bool = False,
         tls: ssl.SSLContext | None = None,
         slot_tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -89,7 +87,6 @@ class QueryableStateClientProxy(QueryEndpoint):
                 must be quick, from any thread.
             bind: Interface to listen on.
             query_threads: Requests forwarded at the same time; 0 means as many as there are connections.
-            statistics: Whether to count requests from the start.
             tls: Server side of TLS, towards clients.
             slot_tls: Client side of TLS, towards slots.
 
@@ -99,7 +96,7 @@ class QueryableStateClientProxy(QueryEndpoint):
         self._routes = routes
         self._pool = Pool(token, QUERIES, slot_tls)
         self._locations: dict[tuple[str, str], _Location] = {}
-        super().__init__(ports, token, bind, query_threads=query_threads, statistics=statistics, tls=tls)
+        super().__init__(ports, token, bind, query_threads=query_threads, tls=tls)
 
     def close(self) -> None:
         """Stop listening and drop every connection, to clients and to slots."""
@@ -123,20 +120,20 @@ class QueryableStateClientProxy(QueryEndpoint):
     def _route(self, request: Request) -> tuple[JobRoute, tuple[str, ...]]:
         route = self._routes(request.job_id)
         if route is None:
-            raise _not_served(f"No job '{request.job_id}' runs here.")
+            raise Refused(Status.NOT_SERVED, f"No job '{request.job_id}' runs here.")
         if route.status in _COMING:
-            raise _retry(f"Job {request.job_id} is {route.status}.")
+            raise Refused(Status.RETRY, f"Job {request.job_id} is {route.status}.")
         if route.status != _RUNNING:
-            raise _not_served(f"Job {request.job_id} is not running: it is {route.status}.")
+            raise Refused(Status.NOT_SERVED, f"Job {request.job_id} is not running: it is {route.status}.")
         slots = tuple([slot for slot in route.slots if slot is not None])
         if not slots or len(slots) < len(route.slots):
-            raise _retry(f"Job {request.job_id} has lost a slot and will restart.")
+            raise Refused(Status.RETRY, f"Job {request.job_id} has lost a slot and will restart.")
         return route, slots
 
     def _check_still_running(self, request: Request) -> None:
         route, _slots = self._route(request)
         if route.attempt != request.attempt:
-            raise _retry(f"Job {request.job_id} was restarted while the state was read.")
+            raise Refused(Status.RETRY, f"Job {request.job_id} was restarted while the state was read.")
 
     def _look_up(self, request: Request, slots: tuple[str, ...]) -> list[msgspec.Raw]:
         location, keys = self._locate(request, slots), request.keys
@@ -191,9 +188,9 @@ class QueryableStateClientProxy(QueryEndpoint):
         except WireClosed as exc:
             for address in keys:
                 self._pool.forget(address)
-            raise _retry(f"A slot is gone: {exc}") from exc
+            raise Refused(Status.RETRY, f"A slot is gone: {exc}") from exc
         except TimeoutError as exc:
-            raise _retry(f"A slot did not answer within {timeout:.1f} s.") from exc
+            raise Refused(Status.RETRY, f"A slot did not answer within {timeout:.1f} s.") from exc
         finally:
             for call in calls:
                 call.abandon()
@@ -212,9 +209,10 @@ def _locate(
                 ranges.append((state.first_group, state.last_group, slot))
     if not ranges:
         names = ", ".join(sorted({state.name for _slot, states in published for state in states})) or "none"
-        raise _not_served(
+        raise Refused(
+            Status.NOT_SERVED,
             f"Job {request.job_id} publishes no state as '{request.name}' (published: {names}). The name is "
-            "the one given to set_queryable or as_queryable_state."
+            "the one given to set_queryable or as_queryable_state.",
         )
     owners: list[str | None] = [None] * groups
     for first, last, slot in ranges:
@@ -225,11 +223,3 @@ def _locate(
 def _distinct(published: list[tuple[str, list[Published]]]) -> list[Published]:
     states = {state.name: state for _slot, states in published for state in states}
     return [states[name] for name in sorted(states)]
-
-
-def _retry(message: str) -> Refused:
-    return Refused(Refusal(Status.RETRY, message))
-
-
-def _not_served(message: str) -> Refused:
-    return Refused(Refusal(Status.NOT_SERVED, message))

@@ -18,7 +18,6 @@ from tidemark.queryablestate.protocol import (
     Entry,
     Operation,
     Published,
-    Refusal,
     Refused,
     Request,
     Status,
@@ -49,8 +48,6 @@ class QueryableStateServer(QueryEndpoint):
         bind: str = "127.0.0.1",
         attempt: Callable[[], int] = lambda: 0,
         *,
-        query_threads: int = 0,
-        statistics: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Listen on the first free port.
@@ -61,8 +58,6 @@ class QueryableStateServer(QueryEndpoint):
             token: The job's token.
             bind: Interface to listen on.
             attempt: The attempt the host runs now, -1 while it runs none; called inside `host.ask`.
-            query_threads: Requests answered at the same time; 0 means as many as there are connections.
-            statistics: Whether to count requests from the start.
             tls: Server side of TLS.
 
         Raises:
@@ -71,7 +66,7 @@ class QueryableStateServer(QueryEndpoint):
         self._host = host
         self._attempt = attempt
         self._registry = StateRegistry(host)
-        super().__init__(ports, token, bind, query_threads=query_threads, statistics=statistics, tls=tls)
+        super().__init__(ports, token, bind, tls=tls)
 
     def _answer(self, operation: Operation, request: Request, query: Incoming) -> int:
         if operation is Operation.LOOKUP:
@@ -124,12 +119,12 @@ class QueryableStateServer(QueryEndpoint):
         self._check_attempt(request)
         state = self._registry.find(request.name)
         if state is None:
-            raise Refused(Refusal(Status.NOT_SERVED, f"No state is published as '{request.name}'."))
+            raise Refused(Status.NOT_SERVED, f"No state is published as '{request.name}'.")
         if request.signature != state.signature:
-            raise Refused(Refusal(Status.MISMATCH, signature=state.signature))
+            raise Refused(Status.MISMATCH, signature=state.signature)
         return state
 
     def _check_attempt(self, request: Request) -> None:
         running = self._attempt()
         if request.attempt != running:
-            raise Refused(Refusal(Status.RETRY, f"The slot runs attempt {running}, not {request.attempt}."))
+            raise Refused(Status.RETRY, f"The slot runs attempt {running}, not {request.attempt}.")

@@ -59,19 +59,18 @@ class Client:
         future: Future[Any] = Future()
         number = next(self._numbers)
         self._waiting[number] = future
-        if self._lost is not None:
-            self._fail_all()
-            return future
         try:
+            if self._lost is not None:
+                raise WireClosed(self._lost)
             self._connection.send([REQUEST, number, name], body)
         except WireClosed as exc:
             self._went(str(exc))
         return future
 
-    def close(self) -> None:
+    def close(self, why: str = "the connection was closed on this side") -> None:
         """Drop the connection; the peer counts as lost at once."""
         self._connection.close()
-        self._went("the driver let go of it")
+        self._went(why)
 
     def _listen(self) -> None:
         try:
@@ -101,12 +100,9 @@ class Client:
     def _went(self, why: str) -> None:
         first = self._lost is None
         self._lost = why
-        self._fail_all()
-        if first:
-            self._on_lost(why)
-
-    def _fail_all(self) -> None:
         while self._waiting:
             _number, future = self._waiting.popitem()
             if not future.done():
-                future.set_exception(WireClosed(self._lost or "the peer is gone"))
+                future.set_exception(WireClosed(why))
+        if first:
+            self._on_lost(why)

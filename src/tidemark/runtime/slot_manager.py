@@ -270,7 +270,7 @@ class SlotManager:
         _log.warning("Slot %s (process %s) %s and is ended.", index, slot.pid, why)
         if slot.is_here:
             kill_process(slot.pid, slot.started)
-        slot.client.close()
+        slot.client.close("the driver let go of it")
 
 
 def _remove_scratch(slot: _Slot) -> None:

@@ -118,7 +118,8 @@ def _one_task(
     batches: Iterator[pa.RecordBatch] | None,
     closer: bool,
 ) -> Iterator[pa.RecordBatch]:
-    connections = _connections_of(closure)
+    token = closure.token
+    connections = _connections.setdefault(token, Connections(token, connect_s=PATIENCE_S))
     pipeline: Pipeline | None = None
     source, partition = (task.source, task.partition) if task is not None else (-1, 0)
     try:
@@ -207,13 +208,6 @@ def _plan(closure: TaskClosure) -> JobPlan:
         vertices = {vertex.id: vertex for vertex in load_functions(closure.functions)}
         plan = _plans[digest] = closure.plan.with_vertices(vertices)
     return plan
-
-
-def _connections_of(closure: TaskClosure) -> Connections:
-    known = _connections.get(closure.token)
-    if known is None:
-        known = _connections[closure.token] = Connections(closure.token, connect_s=PATIENCE_S)
-    return known
 
 
 def _door(address: SlotAddress) -> str:

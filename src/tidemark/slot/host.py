@@ -35,7 +35,7 @@ from tidemark.protocol.batch import MAX_WATERMARK, SMALL_BATCH
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.protocol.frames import EMPTY, BatchHeader, CutRequest
-from tidemark.slot.mailbox import Errands
+from tidemark.slot.mailbox import Mailbox
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.subtask.cuts import PendingCuts, write_cuts
@@ -60,7 +60,7 @@ class SlotHost:
         self.metrics = MetricRegistry()
         self._means = SlotMeans(clock, storage, scratch, self.metrics)
         self._lock = threading.RLock()
-        self._errands = Errands(self._lock)
+        self._mailbox = Mailbox(self._lock)
         self._hosted: dict[int, Hosted] = {}
         self._channels: dict[tuple[int, int, int], int] = {}
         self._epoch = -1
@@ -142,7 +142,7 @@ class SlotHost:
         header = BatchHeader(*raw_header)
         hosted: Hosted | None = None
         with self._lock:
-            self._errands.run()
+            self._mailbox.run()
             try:
                 hosted = self._enter(header)
                 return self._process(hosted, header, body)
@@ -235,11 +235,11 @@ class SlotHost:
                     entries += backend.num_entries()
             return {"entries": entries, "metrics": self.metrics.snapshot()}
 
-        return self._errands.ask(collect, timeout)  # type: ignore[no-any-return]
+        return self._mailbox.ask(collect, timeout)  # type: ignore[no-any-return]
 
     def ask(self, question: Callable[[], Any]) -> Any:
         """Run `question` between two chunks of records, never inside one; from any thread."""
-        return self._errands.ask(question)
+        return self._mailbox.ask(question)
 
     def abandon(self) -> None:
         """Refuse everything from now on without waiting for user code, whose thread is left behind.
@@ -248,7 +248,7 @@ class SlotHost:
         nothing any more.
         """
         self._hosting = None
-        self._errands.close()
+        self._mailbox.close()
         for hosted in list(self._hosted.values()):
             if isinstance(hosted.operator, SourceOperator):
                 hosted.operator.disconnect()
@@ -292,7 +292,7 @@ class SlotHost:
             limit = SMALL_BATCH if self.queryable else operator.batch_limit
             for batch in hosted.codecs[header.edge].decode_parts(header.flags, body, limit):
                 operator.process(index, batch, out)
-                self._errands.run()
+                self._mailbox.run()
         main, sides = out.drain()
         sections: list[tuple[str | None, int, int]] = []
         bodies: list[Any] = []

@@ -11,11 +11,11 @@ from typing import Any
 
 from tidemark.errors import IllegalStateError
 
-__all__ = ["Errands"]
+__all__ = ["Mailbox"]
 
 
-class Errands:
-    """Questions that wait for whoever holds the slot's lock."""
+class Mailbox:
+    """Questions (Flink: mails) that wait for whoever holds the slot's lock."""
 
     def __init__(self, lock: threading.RLock) -> None:
         """Questions are answered under `lock`."""

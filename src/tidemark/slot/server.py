@@ -92,20 +92,16 @@ class SlotServer:
         Server(self._listeners, self._token, self._process, name="slot-data")
         control = SharedConnection(connect(self._settings["driver"], self._token, PATIENCE_S))
         self._control = control
-        control.send(
-            [
-                "register",
-                {
-                    "slot": self._settings["slot"],
-                    "pid": os.getpid(),
-                    "started": process_started(),
-                    "unix": self._unix_address,
-                    "tcp": self._tcp_address,
-                    "machine": socket.gethostname(),
-                    "log": str(self._scratch / "slot.log"),
-                },
-            ]
-        )
+        facts = {
+            "slot": self._settings["slot"],
+            "pid": os.getpid(),
+            "started": process_started(),
+            "unix": self._unix_address,
+            "tcp": self._tcp_address,
+            "machine": socket.gethostname(),
+            "log": str(self._scratch / "slot.log"),
+        }
+        control.send(["register", facts])
         for name, requests in (("control-work", self._work), ("control-questions", self._questions)):
             threading.Thread(target=self._serve_control, args=(requests,), name=name, daemon=True).start()
         threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()

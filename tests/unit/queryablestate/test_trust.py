@@ -88,7 +88,7 @@ def test_a_request_that_is_none_is_answered_with_an_error(cluster):
         connection.send(header, body)
         _number, _result, error = read_answer(*connection.receive(), QUERIES)
         assert isinstance(error, Refused)
-        assert error.refusal.status is Status.FAILED
+        assert error.status is Status.FAILED
     connection.close()
 
 
