@@ -76,11 +76,6 @@ class Connections:
                 return
         connection.close()
 
-    def discard_taken(self) -> None:
-        """Close every connection that is taken."""
-        for connection in list(self._busy):
-            self.discard(connection)
-
     def discard(self, connection: wire.Connection) -> None:
         """Close a connection in unknown condition."""
         with self._lock:

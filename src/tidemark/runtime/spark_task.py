@@ -15,7 +15,7 @@ import pickle
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -118,8 +118,7 @@ def _one_task(
     batches: Iterator[pa.RecordBatch] | None,
     closer: bool,
 ) -> Iterator[pa.RecordBatch]:
-    token = closure.token
-    connections = _connections.setdefault(token, Connections(token, connect_s=PATIENCE_S))
+    links = _Links(message.slots, closure.token)
     pipeline: Pipeline | None = None
     source, partition = (task.source, task.partition) if task is not None else (-1, 0)
     try:
@@ -129,8 +128,8 @@ def _one_task(
             message.directive,
             source,
             partition,
-            lambda slot: connections.take(_door(message.slots[slot])),
-            lambda _slot, link: connections.give_back(cast(Connection, link)),
+            links.take,
+            links.give_back,
             make_task_sink(plan, message.directive),
         )
         if batches is not None:
@@ -148,8 +147,8 @@ def _one_task(
         for _ in batches or ():
             pass
     finally:
-        # Also if Spark ends the task: what was not given back is in an unknown state. A worker runs one task at a time.
-        connections.discard_taken()
+        # Also if Spark ends the task.
+        links.drop()
     rows = list(pipeline.rows()) if pipeline is not None and report.failure is None else []
     yield _rows([*rows, (REPORT_TAG, pickle.dumps(report, 5))])
 
@@ -210,8 +209,29 @@ def _plan(closure: TaskClosure) -> JobPlan:
     return plan
 
 
-def _door(address: SlotAddress) -> str:
-    """Where a task enters a slot: through the unix socket if both are on one machine."""
-    path = address.unix.partition(":")[2]
-    here = address.machine == socket.gethostname() and os.path.exists(path)
-    return address.unix if here or address.tcp is None else address.tcp
+class _Links:
+    """Connections of one task, taken from those of its worker and given back at its end."""
+
+    def __init__(self, slots: list[SlotAddress], token: bytes) -> None:
+        self._slots = slots
+        self._connections = _connections.setdefault(token, Connections(token, connect_s=PATIENCE_S))
+        self._taken: list[Connection] = []
+
+    def take(self, slot: int) -> Connection:
+        """A connection to a slot that nobody else uses: through its unix socket if that is on this machine."""
+        address = self._slots[slot]
+        path = address.unix.partition(":")[2]
+        here = address.machine == socket.gethostname() and os.path.exists(path)
+        door = address.unix if here or address.tcp is None else address.tcp
+        self._taken.append(self._connections.take(door))
+        return self._taken[-1]
+
+    def give_back(self, _slot: int, connection: Any) -> None:
+        """Keep a healthy connection for the next task of this worker."""
+        self._taken.remove(connection)
+        self._connections.give_back(connection)
+
+    def drop(self) -> None:
+        """Close what was not given back: it is in an unknown state."""
+        while self._taken:
+            self._connections.discard(self._taken.pop())

@@ -152,13 +152,13 @@ def test_a_pool_uses_a_connection_again_after_results_and_errors_but_not_after_a
             pool.call(address, "echo", 3, DEADLINE_S)
 
 
-def test_taken_connections_are_closed_together_and_those_given_back_stay():
+def test_a_discarded_connection_is_closed_and_one_given_back_is_taken_again():
     with served(Handlers(MSGPACK)) as address:
         connections = Connections(TOKEN)
         kept, left = connections.take(address), connections.take(address)
         connections.give_back(kept)
 
-        connections.discard_taken()
+        connections.discard(left)
 
         with pytest.raises(WireClosed):
             left.send("too late")
