@@ -9,7 +9,8 @@ is read, so nothing is ever unpickled from a stranger:
     server -> client   HMAC-SHA256(token, "server" + client nonce)
 
 Nothing else is read from a peer that has not proved itself, and all of it within one deadline. `connect` is the
-client's side; the server's side is `tidemark.rpc.acceptor`, around `Challenge`.
+client's side; the server's side is `tidemark.rpc.acceptor`, around `Challenge`. A nonce begins with the number of the
+protocol, 4 bytes: whoever finds another one is talking to another version of tidemark, and says so.
 
 An address is `unix:<path>` or `tcp:<host>:<port>`.
 """
@@ -22,6 +23,7 @@ import os
 import socket
 import ssl
 import struct
+import threading
 import time
 from typing import Any
 
@@ -36,12 +38,16 @@ __all__ = [
     "Challenge",
     "Connection",
     "FrameTooLargeError",
+    "SharedConnection",
     "WireClosed",
     "connect",
     "listen",
 ]
 
 _PREFIX = struct.Struct(">IQ")
+_PROTOCOL = b"TM\x00\x02"
+"""Its number changes with the meaning of frames; all ends of a job are of one version."""
+_ANOTHER_VERSION = "of another version of tidemark, or none at all; install the same one on both sides"
 _NONCE = 32
 _DIGEST = 32
 _MAX_HEADER = 1 << 26
@@ -80,17 +86,19 @@ class Challenge:
 
     def __init__(self, token: bytes) -> None:
         self._token = token
-        self.nonce = os.urandom(_NONCE)
+        self.nonce = _nonce()
 
     def answer(self, proof: bytes) -> bytes:
         """What to send to a client that sent `proof`.
 
         Raises:
-            AuthenticationError: The client does not know the token.
+            AuthenticationError: The client does not know the token, or is of another version.
         """
         theirs, digest = proof[:_NONCE], proof[_NONCE:]
         if not hmac.compare_digest(digest, _digest(self._token, b"client" + self.nonce)):
             raise AuthenticationError("The client does not know the job's token.")
+        if not theirs.startswith(_PROTOCOL):
+            raise AuthenticationError(f"The client is {_ANOTHER_VERSION}.")
         return _digest(self._token, b"server" + theirs)
 
 
@@ -173,6 +181,25 @@ class Connection:
         return buffer
 
 
+class SharedConnection(Connection):
+    """The same connection for several threads that send: each frame leaves as a whole."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection._socket, connection.address, connection._max_body)
+        self._lock = threading.Lock()
+
+    def send(self, header: Any, body: Any = b"") -> None:
+        """Send one frame when no other is being sent; raises what `Connection.send` does."""
+        with self._lock:
+            super().send(header, body)
+
+
+def _nonce() -> bytes:
+    return _PROTOCOL + os.urandom(_NONCE - len(_PROTOCOL))
+
+
 def _digest(token: bytes, message: bytes) -> bytes:
     return hmac.digest(token, message, "sha256")
 
@@ -207,7 +234,7 @@ def connect(
     """Connect and authenticate, all of it within `timeout` seconds.
 
     Raises:
-        WireClosed: Nobody listens there, the server refused us, or it took too long.
+        WireClosed: Nobody listens there, the server refused us or is of another version, or it took too long.
         AuthenticationError: The server does not know the token.
     """
     deadline = time.monotonic() + timeout
@@ -249,7 +276,9 @@ def _dial(address: str, deadline: float, tls: ssl.SSLContext | None) -> socket.s
 def _prove(sock: socket.socket, token: bytes, address: str, deadline: float) -> None:
     """The client's side of the handshake."""
     theirs = _read(sock, _NONCE, deadline)
-    mine = os.urandom(_NONCE)
+    if not theirs.startswith(_PROTOCOL):
+        raise ConnectionError(f"it is {_ANOTHER_VERSION}")
+    mine = _nonce()
     sock.sendall(mine + _digest(token, b"client" + theirs))
     if not hmac.compare_digest(_read(sock, _DIGEST, deadline), _digest(token, b"server" + mine)):
         raise AuthenticationError(f"The peer at {address} does not know the job's token.")

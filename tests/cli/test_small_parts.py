@@ -11,7 +11,7 @@ from tidemark import Row, errors
 from tidemark.cli.exit_codes import ExitCode, exit_code_of
 from tidemark.cli.query_values import parse_key
 from tidemark.errors import CheckpointError, ConfigError, FailureReason, TidemarkError, UnmappedStateError
-from tidemark.runtime.control_client import describe_error, restore_error
+from tidemark.rpc.codecs import describe_error, restore_error
 from tidemark.runtime.history import LIMIT, EndedJob, read_history, remember
 
 

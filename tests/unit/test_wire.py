@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import socket
 import ssl
 import struct
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.rpc.strangers import until
 
 from tidemark.config import Options
 from tidemark.rpc import Server
@@ -20,6 +22,7 @@ from tidemark.types.time import to_millis
 from tidemark.wire import (
     PATIENCE_S,
     AuthenticationError,
+    Challenge,
     Connection,
     FrameTooLargeError,
     WireClosed,
@@ -91,7 +94,7 @@ def test_a_server_without_the_token_is_not_trusted():
 
     def pretend() -> None:
         raw, _ = listener.accept()
-        raw.sendall(b"n" * 32)
+        raw.sendall(Challenge(b"another token").nonce)
         raw.recv(64)
         raw.sendall(b"d" * 32)
 
@@ -100,6 +103,37 @@ def test_a_server_without_the_token_is_not_trusted():
     with pytest.raises(AuthenticationError, match="does not know the job's token"):
         connect(address, TOKEN)
     listener.close()
+
+
+def test_a_server_of_another_version_is_told_from_one_that_does_not_know_us():
+    listener, address = listen("tcp:127.0.0.1:0")
+
+    def earlier_release() -> None:
+        raw, _ = listener.accept()
+        with raw:
+            raw.sendall(b"n" * 32)
+
+    threading.Thread(target=earlier_release, daemon=True).start()
+
+    with pytest.raises(WireClosed, match=r"another version of tidemark.* install the same one"):
+        connect(address, TOKEN)
+    listener.close()
+
+
+def test_a_client_of_another_version_is_refused_and_the_log_says_why(served, caplog):
+    scheme, _, rest = served.partition(":")
+    family = socket.AF_UNIX if scheme == "unix" else socket.AF_INET
+    host, _, port = rest.rpartition(":")
+    with socket.socket(family) as earlier_release:
+        earlier_release.settimeout(60)
+        earlier_release.connect(rest if scheme == "unix" else (host, int(port)))
+        nonce = earlier_release.recv(32)
+        earlier_release.sendall(b"n" * 32 + hmac.digest(TOKEN, b"client" + nonce, "sha256"))
+
+        assert earlier_release.recv(32) == b""
+
+    # The line is written after the connection is closed.
+    until(lambda: "refused a connection: The client is of another version of tidemark" in caplog.text)
 
 
 def test_an_address_nobody_listens_at_is_named(tmp_path):

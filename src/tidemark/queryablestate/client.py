@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, Self
 
+import msgspec
+
 from tidemark import wire
 from tidemark.errors import (
     ConfigError,
@@ -30,16 +32,15 @@ from tidemark.queryablestate.codec import StateCodec
 from tidemark.queryablestate.describe import StateDescription
 from tidemark.queryablestate.ports import check_port
 from tidemark.queryablestate.protocol import (
+    QUERIES,
     Operation,
+    Refused,
     Request,
-    Response,
     Signature,
     Status,
     decode_entries,
     decode_published,
-    decode_response,
     decode_scan,
-    encode,
 )
 from tidemark.queryablestate.results import result_state
 from tidemark.rpc import Pool, Unreachable
@@ -99,7 +100,7 @@ class QueryableStateClient:
         self._tls = tls
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._pools: dict[bytes, Pool[Response]] = {}
+        self._pools: dict[bytes, Pool] = {}
         self._tokens: dict[str, bytes] = {}
         self._adapted: dict[tuple[str, str, Signature], StateCodec] = {}
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tidemark-query-client")
@@ -124,16 +125,15 @@ class QueryableStateClient:
         Returns:
             A future of a read-only state object that holds the value at the time of the query.
         """
+        request = Request(str(job_id), queryable_state_name)
 
         def read(deadline: float) -> State:
-            (found,) = self._look_up(
-                job_id, queryable_state_name, [key], key_type_info, state_descriptor, deadline
-            )
+            (found,) = self._look_up(request, [key], key_type_info, state_descriptor, deadline)
             if found is None:
                 raise UnknownKeyOrNamespaceException(
                     f"State '{queryable_state_name}' of job {job_id} holds no value for key {key!r}.",
-                    job_id=str(job_id),
-                    name=queryable_state_name,
+                    job_id=request.job_id,
+                    name=request.name,
                 )
             return found
 
@@ -152,11 +152,9 @@ class QueryableStateClient:
         Returns:
             A future of a list in the order of `keys`: a state object, or None for a key without a value.
         """
-        wanted = list(keys)
+        request, wanted = Request(str(job_id), queryable_state_name), list(keys)
         return self._submit(
-            lambda deadline: self._look_up(
-                job_id, queryable_state_name, wanted, key_type_info, state_descriptor, deadline
-            )
+            lambda deadline: self._look_up(request, wanted, key_type_info, state_descriptor, deadline)
         )
 
     def scan(
@@ -172,12 +170,11 @@ class QueryableStateClient:
         Returns:
             A future of pairs of key and state object.
         """
+        request = Request(str(job_id), queryable_state_name, limit=limit)
 
         def read(deadline: float) -> list[tuple[Any, Any]]:
             codec = _codec(key_type_info, state_descriptor)
-            codec, body = self._typed(
-                Operation.SCAN, job_id, queryable_state_name, codec, lambda _codec: b"", deadline, limit
-            )
+            codec, body = self._typed(Operation.SCAN, request, [], codec, deadline)
             return [
                 (codec.key.from_bytes(key), result_state(state_descriptor, codec.decode(entry)))
                 for key, entry in decode_scan(body)
@@ -189,9 +186,8 @@ class QueryableStateClient:
         """What a job publishes: names, kinds and types, ordered by name."""
 
         def read(deadline: float) -> list[StateDescription]:
-            response, body = self._call(Operation.LIST, str(job_id), "", None, b"", deadline, 0)
-            _require(response, str(job_id), "")
-            return [StateDescription.of(state) for state in decode_published(body)]
+            answer = self._call(Operation.LIST, Request(str(job_id)), deadline)
+            return [StateDescription.of(state) for state in decode_published(answer)]
 
         return self._submit(read)
 
@@ -223,22 +219,10 @@ class QueryableStateClient:
             return CompletableFuture.failed(_shut_down())
 
     def _look_up(
-        self,
-        job_id: str,
-        name: str,
-        keys: list[Any],
-        key_type: Any,
-        descriptor: StateDescriptor,
-        deadline: float,
+        self, request: Request, keys: list[Any], key_type: Any, descriptor: StateDescriptor, deadline: float
     ) -> list[State | None]:
-        codec, body = self._typed(
-            Operation.LOOKUP,
-            job_id,
-            name,
-            _codec(key_type, descriptor),
-            lambda codec: encode(list(map(codec.key.key_bytes, keys))),
-            deadline,
-        )
+        codec = _codec(key_type, descriptor)
+        codec, body = self._typed(Operation.LOOKUP, request, keys, codec, deadline)
         decode = codec.decode
         return [
             None if entry is None else result_state(descriptor, decode(entry))
@@ -246,56 +230,50 @@ class QueryableStateClient:
         ]
 
     def _typed(
-        self,
-        operation: Operation,
-        job_id: str,
-        name: str,
-        codec: StateCodec,
-        body: Callable[[StateCodec], bytes],
-        deadline: float,
-        limit: int = 0,
+        self, operation: Operation, request: Request, keys: list[Any], codec: StateCodec, deadline: float
     ) -> tuple[StateCodec, bytearray]:
         """Ask with the client's types, and once more if the job merely declared none."""
-        job_id = str(job_id)
         original, asked = codec, codec.signature()
-        known = (job_id, name, asked)
+        known = (request.job_id, request.name, asked)
         codec = self._adapted.get(known, codec)
-        response, answer = self._call(operation, job_id, name, codec, body(codec), deadline, limit)
-        if response.status is Status.MISMATCH and response.signature is not None:
-            adapted = original.adapted_to(response.signature)
-            if adapted is None:
-                raise QueryError(_difference(name, asked, response.signature), job_id=job_id, name=name)
-            self._adapted[known] = codec = adapted
-            response, answer = self._call(operation, job_id, name, codec, body(codec), deadline, limit)
-        _require(response, job_id, name)
-        return codec, answer
+        while True:
+            key_bytes = list(map(codec.key.key_bytes, keys))
+            request = msgspec.structs.replace(request, signature=codec.signature(), keys=key_bytes)
+            try:
+                return codec, self._call(operation, request, deadline)
+            except Refused as exc:
+                job = exc.signature
+                assert job is not None
+                adapted = original.adapted_to(job)
+                if adapted is None:
+                    raise QueryError(
+                        _difference(request.name, asked, job), job_id=request.job_id, name=request.name
+                    ) from None
+                self._adapted[known] = codec = adapted
 
-    def _call(
-        self,
-        operation: Operation,
-        job_id: str,
-        name: str,
-        codec: StateCodec | None,
-        body: bytes,
-        deadline: float,
-        limit: int,
-    ) -> tuple[Response, bytearray]:
-        """Repeat a request until it has an answer that is not "try again"."""
-        signature = None if codec is None else codec.signature()
+    def _call(self, operation: Operation, request: Request, deadline: float) -> bytearray:
+        """Repeat a request until it has an answer that is not "try again".
+
+        Raises:
+            Refused: The types are not the job's; its `signature` holds those.
+            QueryError: Reading failed, or nobody answers.
+        """
+        job_id, name = request.job_id, request.name
         pause, reason = _FIRST_PAUSE_S, "there was no time to ask"
         grace = min(time.monotonic() + _GRACE_S, deadline)
         while (left := deadline - time.monotonic()) > 0:
             if self._closed.is_set():
                 raise _shut_down()
-            request = Request(
-                operation, job_id, name, signature=signature, limit=limit, timeout_ms=int(left * 1000) + 1
-            )
+            timed = msgspec.structs.replace(request, timeout_ms=int(left * 1000) + 1)
             try:
-                pool = self._pool(job_id)
-                response, answer = pool.call(self._address, request, body, timeout=left).result()
-                if response.status is not Status.RETRY:
-                    return response, answer
-                reason = response.message
+                answer: bytearray = self._pool(job_id).call(self._address, operation, timed, left).result()
+                return answer
+            except Refused as exc:
+                if exc.signature is not None:
+                    raise
+                if exc.status is not Status.RETRY:
+                    raise _error(exc, job_id, name) from None
+                reason = str(exc)
             except Unreachable as exc:
                 reason = f"{exc} (no proxy there, or the token is not the job's)"
                 self._tokens.pop(job_id, None)
@@ -314,14 +292,14 @@ class QueryableStateClient:
             name=name,
         )
 
-    def _pool(self, job_id: str) -> Pool[Response]:
+    def _pool(self, job_id: str) -> Pool:
         token = self._token or self._tokens.get(job_id)
         if token is None:
             token = self._tokens[job_id] = self._find_token(job_id)
         with self._lock:
             pool = self._pools.get(token)
             if pool is None:
-                pool = self._pools[token] = Pool(token, decode_response, self._tls)
+                pool = self._pools[token] = Pool(token, QUERIES, self._tls)
                 if self._closed.is_set():
                     pool.close()
             return pool
@@ -330,12 +308,9 @@ class QueryableStateClient:
         text = os.environ.get(TOKEN_VARIABLE)
         if text:
             return token_bytes(text)
-        records = list_jobs()
-        for record in records:
-            if record.job_id == job_id:
-                return token_bytes(record.token)
-        for record in records:
-            if record.query_port == self._port:
+        # A job of that port may be another one, which is then the one to say that it does not know the job.
+        for record in sorted(list_jobs(), key=lambda record: record.job_id != job_id):
+            if record.job_id == job_id or record.query_port == self._port:
                 return token_bytes(record.token)
         raise Unreachable(
             f"no token is known for job {job_id}: it does not run on this machine; give one with token= or "
@@ -357,13 +332,10 @@ def _seconds(timeout: Any) -> float:
     return seconds
 
 
-def _require(response: Response, job_id: str, name: str) -> None:
-    if response.status is Status.NOT_SERVED:
-        raise UnknownKvStateError(response.message, job_id=job_id, name=name)
-    if response.status is not Status.OK:
-        raise QueryError(
-            f"Reading '{name}' of job {job_id} failed: {response.message}", job_id=job_id, name=name
-        )
+def _error(refused: Refused, job_id: str, name: str) -> QueryError:
+    if refused.status is Status.NOT_SERVED:
+        return UnknownKvStateError(str(refused), job_id=job_id, name=name)
+    return QueryError(f"Reading '{name}' of job {job_id} failed: {refused}", job_id=job_id, name=name)
 
 
 def _difference(name: str, asked: Signature, job: Signature) -> str:

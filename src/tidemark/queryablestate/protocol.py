@@ -1,11 +1,12 @@
 """The messages between client, proxy and slots.
 
-Each is one frame of `tidemark.wire`: a header (one of the structs below, as a MessagePack array) and a body
-in MessagePack::
+The requests of `tidemark.rpc` with a `Request` as payload; everything is MessagePack::
 
-    LOOKUP   body: [key, ...]                answer: [entry | nil, ...]   in the order of the keys
-    SCAN     body: empty                     answer: [[key, entry], ...]
-    LIST     body: empty                     answer: [Published, ...]
+    lookup   answer: [entry | nil, ...]   in the order of `Request.keys`
+    scan     answer: [[key, entry], ...]
+    list     answer: [Published, ...]
+
+What cannot be answered is an error, a `Refused`.
 
 Keys are key bytes of the job's key serializer. `nil` stands for a key without a value. An entry is an array
 whose elements are bytes of the state's serializers, or nil where None is stored:
@@ -20,25 +21,26 @@ to whom the job has proved the same.
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Any, TypeAlias
+from enum import IntEnum, StrEnum
+from typing import TypeAlias
 
 import msgspec
 
+from tidemark.rpc import Codec
+
 __all__ = [
+    "QUERIES",
     "Entry",
     "Operation",
     "Published",
+    "Refused",
     "Request",
-    "Response",
     "Signature",
     "Status",
     "decode_entries",
-    "decode_keys",
     "decode_parts",
     "decode_published",
     "decode_request",
-    "decode_response",
     "decode_scan",
     "encode",
 ]
@@ -47,24 +49,23 @@ Entry: TypeAlias = list[bytes | None]
 """The encoded content of one state for one key."""
 
 
-class Operation(IntEnum):
-    """What is asked for."""
+class Operation(StrEnum):
+    """What is asked for: the name of the request."""
 
-    LOOKUP = 1
-    SCAN = 2
-    LIST = 3
+    LOOKUP = "lookup"
+    SCAN = "scan"
+    LIST = "list"
 
 
 class Status(IntEnum):
-    """How a request ended."""
+    """Why there is no answer."""
 
-    OK = 0
     RETRY = 1
     """Not now: the job is restarting, a slot is gone or already serves another attempt."""
     NOT_SERVED = 2
     """Unknown job or name, the job has ended, or queries are off."""
     MISMATCH = 3
-    """Kind or types differ; `Response.signature` holds the job's."""
+    """Kind or types differ; `Refused.signature` holds the job's."""
     FAILED = 4
     """The request was not understood, or reading failed."""
 
@@ -79,9 +80,8 @@ class Signature(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
-    """Header of a request."""
+    """What is read, of which job."""
 
-    operation: Operation
     job_id: str
     name: str = ""
     attempt: int = -1
@@ -90,16 +90,17 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     limit: int = 0
     timeout_ms: int = 10_000
     """How long the sender waits for the answer."""
+    keys: list[bytes] = []
+    """Of a lookup."""
 
 
-class Response(msgspec.Struct, frozen=True, array_like=True):
-    """Header of an answer."""
+class Refused(Exception):
+    """Ends a request without an answer, on whichever side; travels as `[status, message, signature | nil]`."""
 
-    status: Status
-    attempt: int = -1
-    """Attempt that was read."""
-    message: str = ""
-    signature: Signature | None = None
+    def __init__(self, status: Status, message: str = "", signature: Signature | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.signature = signature
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True):
@@ -116,7 +117,8 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_keys = msgspec.msgpack.Decoder(list[bytes]).decode
+decode_request = msgspec.msgpack.Decoder(Request).decode
+_decode_refusal = msgspec.msgpack.Decoder(tuple[Status, str, Signature | None]).decode
 decode_entries = msgspec.msgpack.Decoder(list[Entry | None]).decode
 decode_scan = msgspec.msgpack.Decoder(list[tuple[bytes, Entry]]).decode
 decode_published = msgspec.msgpack.Decoder(list[Published]).decode
@@ -124,19 +126,11 @@ decode_parts = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 """The elements of any array, undecoded, for passing on."""
 
 
-def decode_request(header: Any) -> Request:
-    """The request in a received header.
-
-    Raises:
-        msgspec.ValidationError: It is none.
-    """
-    return msgspec.convert(header, Request)
+def _encode_refusal(error: BaseException) -> bytes:
+    if isinstance(error, Refused):
+        return encode((error.status, str(error), error.signature))
+    return encode((Status.FAILED, f"{type(error).__name__}: {error}", None))
 
 
-def decode_response(header: Any) -> Response:
-    """The response in a received header.
-
-    Raises:
-        msgspec.ValidationError: It is none.
-    """
-    return msgspec.convert(header, Response)
+QUERIES = Codec(encode, lambda body: body, _encode_refusal, lambda body: Refused(*_decode_refusal(body)))
+"""Payloads stay bytes until somebody who knows their type decodes them."""

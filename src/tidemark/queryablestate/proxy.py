@@ -8,27 +8,26 @@ answered. Otherwise the client is told to come again.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from tidemark import wire
-from tidemark.queryablestate.listener import Refused, RequestServer
+from tidemark.queryablestate.endpoint import QueryEndpoint
 from tidemark.queryablestate.protocol import (
+    QUERIES,
     Operation,
     Published,
+    Refused,
     Request,
-    Response,
     Status,
-    decode_keys,
     decode_parts,
     decode_published,
-    decode_response,
     encode,
 )
-from tidemark.rpc import Call, Pool, Unreachable
+from tidemark.rpc import Call, Incoming, Pool
 from tidemark.state.key_groups import stable_hash
+from tidemark.wire import WireClosed
 
 __all__ = ["JobRoute", "QueryableStateClientProxy"]
 
@@ -62,7 +61,7 @@ class _Location:
     complete: bool
 
 
-class QueryableStateClientProxy(RequestServer):
+class QueryableStateClientProxy(QueryEndpoint):
     """Forwards queries to the slots and merges their answers."""
 
     title = "Queryable State Proxy Server"
@@ -76,7 +75,6 @@ class QueryableStateClientProxy(RequestServer):
         bind: str = "127.0.0.1",
         *,
         query_threads: int = 0,
-        statistics: bool = False,
         tls: ssl.SSLContext | None = None,
         slot_tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -89,7 +87,6 @@ class QueryableStateClientProxy(RequestServer):
                 must be quick, from any thread.
             bind: Interface to listen on.
             query_threads: Requests forwarded at the same time; 0 means as many as there are connections.
-            statistics: Whether to count requests from the start.
             tls: Server side of TLS, towards clients.
             slot_tls: Client side of TLS, towards slots.
 
@@ -97,70 +94,69 @@ class QueryableStateClientProxy(RequestServer):
             ConfigError: None of the ports is free.
         """
         self._routes = routes
-        self._pool = Pool(token, decode_response, slot_tls)
+        self._pool = Pool(token, QUERIES, slot_tls)
         self._locations: dict[tuple[str, str], _Location] = {}
-        super().__init__(ports, token, bind, query_threads=query_threads, statistics=statistics, tls=tls)
+        super().__init__(ports, token, bind, query_threads=query_threads, tls=tls)
 
     def close(self) -> None:
         """Stop listening and drop every connection, to clients and to slots."""
         super().close()
         self._pool.close()
 
-    def _answer(self, connection: wire.Connection, request: Request, body: bytes | bytearray) -> int:
+    def _answer(self, operation: Operation, request: Request, query: Incoming) -> int:
         route, slots = self._route(request)
         request = msgspec.structs.replace(request, attempt=route.attempt)
-        keys: list[bytes] = []
-        if request.operation is Operation.LOOKUP:
-            keys = decode_keys(body)
-            merged = self._look_up(request, slots, keys)
-        elif request.operation is Operation.SCAN:
+        merged: Sequence[msgspec.Raw | Published]
+        if operation is Operation.LOOKUP:
+            merged = self._look_up(request, slots)
+        elif operation is Operation.SCAN:
             merged = self._scan(request, slots)
         else:
-            merged = encode(_distinct(self._published(request, slots)))
+            merged = _distinct(self._published(request, slots))
         self._check_still_running(request)
-        connection.send(Response(Status.OK, request.attempt), merged)
-        return len(keys)
+        query.reply(merged)
+        return len(request.keys)
 
     def _route(self, request: Request) -> tuple[JobRoute, tuple[str, ...]]:
         route = self._routes(request.job_id)
         if route is None:
-            raise _not_served(f"No job '{request.job_id}' runs here.")
+            raise Refused(Status.NOT_SERVED, f"No job '{request.job_id}' runs here.")
         if route.status in _COMING:
-            raise _retry(f"Job {request.job_id} is {route.status}.")
+            raise Refused(Status.RETRY, f"Job {request.job_id} is {route.status}.")
         if route.status != _RUNNING:
-            raise _not_served(f"Job {request.job_id} is not running: it is {route.status}.")
+            raise Refused(Status.NOT_SERVED, f"Job {request.job_id} is not running: it is {route.status}.")
         slots = tuple([slot for slot in route.slots if slot is not None])
         if not slots or len(slots) < len(route.slots):
-            raise _retry(f"Job {request.job_id} has lost a slot and will restart.")
+            raise Refused(Status.RETRY, f"Job {request.job_id} has lost a slot and will restart.")
         return route, slots
 
     def _check_still_running(self, request: Request) -> None:
         route, _slots = self._route(request)
         if route.attempt != request.attempt:
-            raise _retry(f"Job {request.job_id} was restarted while the state was read.")
+            raise Refused(Status.RETRY, f"Job {request.job_id} was restarted while the state was read.")
 
-    def _look_up(self, request: Request, slots: tuple[str, ...], keys: list[bytes]) -> bytes | bytearray:
-        location = self._locate(request, slots)
+    def _look_up(self, request: Request, slots: tuple[str, ...]) -> list[msgspec.Raw]:
+        location, keys = self._locate(request, slots), request.keys
         groups, owners = location.max_parallelism, location.owners
         parts: dict[str, list[int]] = {}
         for position, key in enumerate(keys):
             owner = owners[stable_hash(key) % groups]
             if owner is not None:
                 parts.setdefault(owner, []).append(position)
-        bodies = {address: encode([keys[i] for i in positions]) for address, positions in parts.items()}
-        answers = self._exchange(request, bodies)
+        asked = {address: [keys[i] for i in positions] for address, positions in parts.items()}
+        answers = self._exchange(Operation.LOOKUP, request, asked)
         merged = [_NIL] * len(keys)
         for positions, answer in zip(parts.values(), answers, strict=True):
             for position, entry in zip(positions, decode_parts(answer), strict=True):
                 merged[position] = entry
-        return encode(merged)
+        return merged
 
-    def _scan(self, request: Request, slots: tuple[str, ...]) -> bytes:
+    def _scan(self, request: Request, slots: tuple[str, ...]) -> list[msgspec.Raw]:
         location = self._locate(request, slots)
         publishers = sorted({owner for owner in location.owners if owner is not None})
-        answers = self._exchange(request, dict.fromkeys(publishers, b""))
+        answers = self._exchange(Operation.SCAN, request, dict.fromkeys(publishers, ()))
         found = [part for answer in answers for part in decode_parts(answer)]
-        return encode(found[: max(request.limit, 0)])
+        return found[: max(request.limit, 0)]
 
     def _locate(self, request: Request, slots: tuple[str, ...]) -> _Location:
         at = (request.job_id, request.name)
@@ -173,33 +169,28 @@ class QueryableStateClientProxy(RequestServer):
         return located
 
     def _published(self, request: Request, slots: tuple[str, ...]) -> list[tuple[str, list[Published]]]:
-        listing = Request(
-            Operation.LIST, request.job_id, attempt=request.attempt, timeout_ms=request.timeout_ms
-        )
-        answers = self._exchange(listing, dict.fromkeys(slots, b""))
+        answers = self._exchange(Operation.LIST, request, dict.fromkeys(slots, ()))
         return [(slot, decode_published(answer)) for slot, answer in zip(slots, answers, strict=True)]
 
-    def _exchange(self, request: Request, bodies: dict[str, bytes]) -> list[bytearray]:
-        """Ask several slots at the same time; the answers come in the order of `bodies`."""
+    def _exchange(
+        self, operation: Operation, request: Request, keys: Mapping[str, Sequence[bytes]]
+    ) -> list[bytearray]:
+        """Ask several slots at the same time, each for its keys; the answers come in the order of `keys`."""
         timeout = max(request.timeout_ms / 1000, 0.001)
-        calls: list[Call[Response]] = []
+        calls: list[Call] = []
         answers: list[bytearray] = []
         try:
-            for address, body in bodies.items():
-                calls.append(self._pool.call(address, request, body, timeout=timeout))
+            for address, part in keys.items():
+                asked = msgspec.structs.replace(request, keys=list(part))
+                calls.append(self._pool.call(address, operation, asked, timeout))
             while calls:
-                response, answer = calls.pop(0).result()
-                if response.status is Status.OK and response.attempt != request.attempt:
-                    raise _retry("A slot answered for another attempt.")
-                if response.status is not Status.OK:
-                    raise Refused(response)
-                answers.append(answer)
-        except (Unreachable, wire.WireClosed) as exc:
-            for address in bodies:
+                answers.append(calls.pop(0).result())
+        except WireClosed as exc:
+            for address in keys:
                 self._pool.forget(address)
-            raise _retry(f"A slot is gone: {exc}") from exc
+            raise Refused(Status.RETRY, f"A slot is gone: {exc}") from exc
         except TimeoutError as exc:
-            raise _retry(f"A slot did not answer within {timeout:.1f} s.") from exc
+            raise Refused(Status.RETRY, f"A slot did not answer within {timeout:.1f} s.") from exc
         finally:
             for call in calls:
                 call.abandon()
@@ -218,9 +209,10 @@ def _locate(
                 ranges.append((state.first_group, state.last_group, slot))
     if not ranges:
         names = ", ".join(sorted({state.name for _slot, states in published for state in states})) or "none"
-        raise _not_served(
+        raise Refused(
+            Status.NOT_SERVED,
             f"Job {request.job_id} publishes no state as '{request.name}' (published: {names}). The name is "
-            "the one given to set_queryable or as_queryable_state."
+            "the one given to set_queryable or as_queryable_state.",
         )
     owners: list[str | None] = [None] * groups
     for first, last, slot in ranges:
@@ -231,11 +223,3 @@ def _locate(
 def _distinct(published: list[tuple[str, list[Published]]]) -> list[Published]:
     states = {state.name: state for _slot, states in published for state in states}
     return [states[name] for name in sorted(states)]
-
-
-def _retry(message: str) -> Refused:
-    return Refused(Response(Status.RETRY, message=message))
-
-
-def _not_served(message: str) -> Refused:
-    return Refused(Response(Status.NOT_SERVED, message=message))

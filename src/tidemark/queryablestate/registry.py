@@ -39,7 +39,7 @@ class QueryableHost(Protocol):
 class PublishedState:
     """One queryable state of one slot."""
 
-    __slots__ = ("_accumulator", "_backend", "_codec", "_state_name", "_tokens", "_uid", "signature")
+    __slots__ = ("_accumulator", "_backend", "_codec", "_key_tokens", "_state_name", "_uid", "signature")
 
     def __init__(self, registration: Registration, codec: StateCodec, signature: Signature) -> None:
         """Prepare for reading; `codec` and its `signature` belong to the registered descriptor."""
@@ -47,7 +47,7 @@ class PublishedState:
         self._state_name = descriptor.name
         self._accumulator = descriptor.kind is StateKind.AGGREGATING
         self._codec = codec
-        self._tokens = KeyTokens(codec.key)
+        self._key_tokens = KeyTokens(codec.key)
         self.signature = signature
 
     def look_up(self, keys: Sequence[bytes]) -> list[Entry | None]:
@@ -56,12 +56,12 @@ class PublishedState:
         Raises:
             SerializationError: Key bytes that no key has.
         """
-        from_bytes = self._tokens.from_bytes
+        from_bytes = self._key_tokens.from_bytes
         return [self._entry(key if from_bytes is None else from_bytes(key)) for key in keys]
 
     def keys(self, limit: int) -> list[bytes]:
         """Key bytes of at most `limit` keys that hold a value."""
-        return self._tokens.all_bytes(self._backend.keys(self._state_name, limit=limit))
+        return self._key_tokens.all_bytes(self._backend.keys(self._state_name, limit=limit))
 
     def describe(self, name: str) -> Published:
         """What clients and the proxy need to know about it."""
@@ -77,8 +77,8 @@ class PublishedState:
             (_stored(codec.key), _stored(codec.value), _stored(codec.map_key)),
         )
 
-    def _entry(self, token: KeyToken) -> Entry | None:
-        found, content = self._backend.query(self._state_name, token, accumulator=self._accumulator)
+    def _entry(self, key_token: KeyToken) -> Entry | None:
+        found, content = self._backend.query(self._state_name, key_token, accumulator=self._accumulator)
         return self._codec.encode(content) if found else None
 
 

@@ -11,19 +11,20 @@ import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tidemark import wire
-from tidemark.queryablestate.listener import Refused, RequestServer
+import msgspec
+
+from tidemark.queryablestate.endpoint import QueryEndpoint
 from tidemark.queryablestate.protocol import (
     Entry,
     Operation,
     Published,
+    Refused,
     Request,
-    Response,
     Status,
-    decode_keys,
     encode,
 )
 from tidemark.queryablestate.registry import PublishedState, QueryableHost, StateRegistry
+from tidemark.rpc import Incoming
 
 __all__ = ["QueryableStateServer"]
 
@@ -33,7 +34,7 @@ _SMALL = 1 << 15
 """A frame of this size always fits into the empty send buffer of a socket."""
 
 
-class QueryableStateServer(RequestServer):
+class QueryableStateServer(QueryEndpoint):
     """Serves the queryable states of one slot."""
 
     title = "Queryable State Server"
@@ -47,8 +48,6 @@ class QueryableStateServer(RequestServer):
         bind: str = "127.0.0.1",
         attempt: Callable[[], int] = lambda: 0,
         *,
-        query_threads: int = 0,
-        statistics: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Listen on the first free port.
@@ -59,8 +58,6 @@ class QueryableStateServer(RequestServer):
             token: The job's token.
             bind: Interface to listen on.
             attempt: The attempt the host runs now, -1 while it runs none; called inside `host.ask`.
-            query_threads: Requests answered at the same time; 0 means as many as there are connections.
-            statistics: Whether to count requests from the start.
             tls: Server side of TLS.
 
         Raises:
@@ -69,42 +66,40 @@ class QueryableStateServer(RequestServer):
         self._host = host
         self._attempt = attempt
         self._registry = StateRegistry(host)
-        super().__init__(ports, token, bind, query_threads=query_threads, statistics=statistics, tls=tls)
+        super().__init__(ports, token, bind, tls=tls)
 
-    def _answer(self, connection: wire.Connection, request: Request, body: bytes | bytearray) -> int:
-        if request.operation is Operation.LOOKUP:
-            keys = decode_keys(body)
-            self._look_up(connection, request, keys)
-            return len(keys)
-        if request.operation is Operation.SCAN:
-            return self._scan(connection, request)
-        published = self._host.ask(lambda: self._all_published(request))
-        connection.send(Response(Status.OK, request.attempt), encode(published))
+    def _answer(self, operation: Operation, request: Request, query: Incoming) -> int:
+        if operation is Operation.LOOKUP:
+            self._look_up(request, query)
+            return len(request.keys)
+        if operation is Operation.SCAN:
+            found = self._scan(request)
+            query.reply(found)
+            return len(found)
+        query.reply(self._host.ask(lambda: self._all_published(request)))
         return 0
 
-    def _look_up(self, connection: wire.Connection, request: Request, keys: list[bytes]) -> None:
-        if len(keys) > _KEYS_AT_ONCE:
-            connection.send(Response(Status.OK, request.attempt), encode(self._in_parts(request, keys)))
+    def _look_up(self, request: Request, query: Incoming) -> None:
+        if len(request.keys) > _KEYS_AT_ONCE:
+            query.reply(self._in_parts(request, request.keys))
             return
 
-        def read() -> bytes | None:
-            answer = encode(self._entries(request, keys))
-            if len(answer) > _SMALL:
+        def read() -> msgspec.Raw | None:
+            answer = msgspec.Raw(encode(self._entries(request, request.keys)))
+            if len(memoryview(answer)) > _SMALL:
                 return answer
             # From here the answer leaves at once; our own thread would first wait for its turn to run.
-            connection.send(Response(Status.OK, request.attempt), answer)
+            query.reply(answer)
             return None
 
         unsent = self._host.ask(read)
         if unsent is not None:
-            connection.send(Response(Status.OK, request.attempt), unsent)
+            query.reply(unsent)
 
-    def _scan(self, connection: wire.Connection, request: Request) -> int:
+    def _scan(self, request: Request) -> list[tuple[bytes, Entry]]:
         keys: list[bytes] = self._host.ask(lambda: self._published(request).keys(max(request.limit, 0)))
         entries = self._in_parts(request, keys)
-        found = [(key, entry) for key, entry in zip(keys, entries, strict=True) if entry is not None]
-        connection.send(Response(Status.OK, request.attempt), encode(found))
-        return len(found)
+        return [(key, entry) for key, entry in zip(keys, entries, strict=True) if entry is not None]
 
     def _in_parts(self, request: Request, keys: list[bytes]) -> list[Entry | None]:
         entries: list[Entry | None] = []
@@ -124,15 +119,12 @@ class QueryableStateServer(RequestServer):
         self._check_attempt(request)
         state = self._registry.find(request.name)
         if state is None:
-            raise Refused(
-                Response(Status.NOT_SERVED, request.attempt, f"No state is published as '{request.name}'.")
-            )
+            raise Refused(Status.NOT_SERVED, f"No state is published as '{request.name}'.")
         if request.signature != state.signature:
-            raise Refused(Response(Status.MISMATCH, request.attempt, signature=state.signature))
+            raise Refused(Status.MISMATCH, signature=state.signature)
         return state
 
     def _check_attempt(self, request: Request) -> None:
         running = self._attempt()
         if request.attempt != running:
-            message = f"The slot runs attempt {running}, not {request.attempt}."
-            raise Refused(Response(Status.RETRY, running, message))
+            raise Refused(Status.RETRY, f"The slot runs attempt {running}, not {request.attempt}.")

@@ -32,11 +32,6 @@ class QueryStatistics:
         self._queries = self._keys = self._failures = 0
         self._latencies: list[float] = []
 
-    @property
-    def enabled(self) -> bool:
-        """Whether queries are being counted."""
-        return self._enabled
-
     def enable(self) -> None:
         """Count from now on."""
         self._enabled = True

@@ -4,110 +4,73 @@ from __future__ import annotations
 
 import ssl
 import threading
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
-
-import msgspec
+from typing import Any
 
 from tidemark import wire
 from tidemark.errors import TidemarkError
+from tidemark.rpc.codecs import Codec
+from tidemark.rpc.messages import REQUEST, read_answer
 
-__all__ = ["Call", "Pool", "Unreachable"]
+__all__ = ["Call", "Connections", "Pool", "Unreachable"]
 
-Answer = TypeVar("Answer")
-"""What the header of an answer is decoded to."""
-
-_CONNECT_TIMEOUT_S = 5.0
-_IDLE_PER_ADDRESS = 16
+_CONNECT_S = 5.0
+_IDLE_PER_ADDRESS = 64
 
 
-class Unreachable(ConnectionError):
+class Unreachable(wire.WireClosed):
     """Nobody listens at the address, or whoever does refuses us or cannot prove to know the token."""
 
 
-class Call(Generic[Answer]):
-    """One request on its way: sent on construction by the pool, answered by `result`."""
-
-    __slots__ = ("_address", "_connection", "_pool", "_timeout")
-
-    def __init__(self, pool: Pool[Answer], address: str, connection: wire.Connection, timeout: float) -> None:
-        self._pool = pool
-        self._address = address
-        self._connection = connection
-        self._timeout = timeout
-
-    def result(self) -> tuple[Answer, bytearray]:
-        """Wait for the answer; call it once.
-
-        Raises:
-            WireClosed: The peer is gone, or does not speak our protocol.
-            TimeoutError: No answer came in time.
-        """
-        try:
-            self._connection.set_timeout(self._timeout)
-            header, body = self._connection.receive()
-            self._connection.set_timeout(None)
-            answer = self._pool.decode(header)
-        except msgspec.MsgspecError as exc:
-            self.abandon()
-            raise wire.WireClosed(f"{self._address} sent no answer of ours: {exc}") from exc
-        except TimeoutError:
-            self.abandon()
-            raise
-        except OSError as exc:
-            self.abandon()
-            raise wire.WireClosed(str(exc)) from exc
-        self._pool.give_back(self._address, self._connection)
-        return answer, body
-
-    def abandon(self) -> None:
-        """Do not wait for the answer."""
-        self._pool.discard(self._connection)
-
-
-class Pool(Generic[Answer]):
-    """Idle connections by address. Thread-safe."""
+class Connections:
+    """Connections by address, kept while nobody uses them. Thread-safe."""
 
     def __init__(
-        self, token: bytes, decode: Callable[[Any], Answer], tls: ssl.SSLContext | None = None
+        self, token: bytes, tls: ssl.SSLContext | None = None, connect_s: float = _CONNECT_S
     ) -> None:
         """Connect to nobody yet.
 
         Args:
             token: What is proved to everyone we connect to, and asked of them.
-            decode: Makes an answer of a received header; raises `msgspec.ValidationError` if it is none.
             tls: Client side of TLS, if the servers want it.
+            connect_s: Seconds a new connection may take, handshake included.
         """
-        self.decode = decode
         self._token = token
         self._tls = tls
+        self._connect_s = connect_s
         self._lock = threading.Lock()
         self._idle: dict[str, list[wire.Connection]] = {}
         self._busy: set[wire.Connection] = set()
         self._closed = False
 
-    def call(self, address: str, request: Any, body: Any = b"", *, timeout: float) -> Call[Answer]:
-        """Send a request; `request` is its header.
+    def take(self, address: str, timeout: float | None = None) -> wire.Connection:
+        """A connection that nobody else uses, until `give_back` or `discard`.
 
         Raises:
-            Unreachable: There is no connection to be had.
-            WireClosed: The peer went away; other idle connections to it are dropped too.
+            Unreachable: There is none to be had, within `timeout` seconds if given.
         """
-        connection = self._take(address, timeout)
+        with self._lock:
+            idle = self._idle.get(address)
+            if idle and not self._closed:
+                connection = idle.pop()
+                self._busy.add(connection)
+                return connection
+        patience = self._connect_s if timeout is None else min(timeout, self._connect_s)
         try:
-            connection.set_timeout(timeout)
-            connection.send(request, body)
-        except OSError as exc:
-            self.discard(connection)
-            self.forget(address)
-            raise wire.WireClosed(str(exc)) from exc
-        return Call(self, address, connection, timeout)
+            connection = wire.connect(address, self._token, patience, self._tls)
+        except (OSError, TidemarkError) as exc:
+            raise Unreachable(str(exc)) from exc
+        with self._lock:
+            if not self._closed:
+                self._busy.add(connection)
+                return connection
+        connection.close()
+        raise Unreachable(f"The connections to {address} were closed.")
 
-    def give_back(self, address: str, connection: wire.Connection) -> None:
-        """Keep a connection whose answer was read whole."""
+    def give_back(self, connection: wire.Connection) -> None:
+        """Keep a connection on which nothing is under way."""
         with self._lock:
             self._busy.discard(connection)
-            idle = self._idle.setdefault(address, [])
+            idle = self._idle.setdefault(connection.address, [])
             if not self._closed and len(idle) < _IDLE_PER_ADDRESS:
                 idle.append(connection)
                 return
@@ -135,20 +98,63 @@ class Pool(Generic[Answer]):
         for connection in connections:
             connection.close()
 
-    def _take(self, address: str, timeout: float) -> wire.Connection:
-        with self._lock:
-            idle = self._idle.get(address)
-            if idle and not self._closed:
-                connection = idle.pop()
-                self._busy.add(connection)
-                return connection
+
+class Pool(Connections):
+    """Sends requests to any number of servers of one protocol."""
+
+    def __init__(self, token: bytes, codec: Codec, tls: ssl.SSLContext | None = None) -> None:
+        """Connect to nobody yet; `codec` is that of the servers."""
+        super().__init__(token, tls)
+        self.codec = codec
+
+    def call(self, address: str, name: str, payload: Any, timeout: float) -> Call:
+        """Send a request.
+
+        Raises:
+            Unreachable: There is no connection to be had.
+            WireClosed: The peer went away; other idle connections to it are dropped too.
+        """
+        connection = self.take(address, timeout)
         try:
-            connection = wire.connect(address, self._token, min(timeout, _CONNECT_TIMEOUT_S), self._tls)
-        except (OSError, TidemarkError) as exc:
-            raise Unreachable(str(exc)) from exc
-        with self._lock:
-            if not self._closed:
-                self._busy.add(connection)
-                return connection
-        connection.close()
-        raise Unreachable(f"The connections to {address} were closed.")
+            connection.set_timeout(timeout)
+            connection.send([REQUEST, 0, name], self.codec.encode(payload))
+        except OSError as exc:
+            self.discard(connection)
+            self.forget(address)
+            raise wire.WireClosed(str(exc)) from exc
+        return Call(self, connection)
+
+
+class Call:
+    """One request on its way: sent by the pool, answered by `result`."""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: Pool, connection: wire.Connection) -> None:
+        self._pool = pool
+        self._connection = connection
+
+    def result(self) -> Any:
+        """Wait for the answer; call it once.
+
+        Raises:
+            WireClosed: The peer is gone, or does not speak our protocol.
+            TimeoutError: No answer came in time.
+            BaseException: What the peer answered with, as the codec restores it.
+        """
+        try:
+            _number, result, error = read_answer(*self._connection.receive(), self._pool.codec)
+        except OSError:
+            self.abandon()
+            raise
+        except Exception as exc:
+            self.abandon()
+            raise wire.WireClosed(f"{self._connection.address} sent no answer of ours: {exc}") from exc
+        self._pool.give_back(self._connection)
+        if error is not None:
+            raise error
+        return result
+
+    def abandon(self) -> None:
+        """Do not wait for the answer."""
+        self._pool.discard(self._connection)

@@ -3,7 +3,7 @@
 `JobControl` opens an authenticated socket, registers the job in this machine's registry (`tidemark.jobs`)
 and, if `queryable-state.enable` is on, runs the proxy that clients of queryable state talk to. All of it
 ends with the job, which then appears in the history. Handlers run in threads of their own and only use
-what `JobRunner` offers to any thread. The wire form is that of `runtime.control_client`.
+what `JobRunner` offers to any thread. Whoever asks uses `runtime.control_client`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from tidemark.jobs import JobRecord, registry_directory, remove_record, write_re
 from tidemark.private_files import private_directory
 from tidemark.queryablestate.ports import parse_port_range
 from tidemark.queryablestate.proxy import JobRoute, QueryableStateClientProxy
-from tidemark.rpc import Server
-from tidemark.runtime.control_client import describe_error
+from tidemark.rpc import MSGPACK, Handlers, Server
 from tidemark.runtime.history import EndedJob, remember
 from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
 
@@ -73,14 +72,15 @@ class JobControl:
         self._proxy: QueryableStateClientProxy | None = None
         self._withdrawn = threading.Event()
         self._closed = threading.Event()
-        self._handlers: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "summary": lambda _: job_summary(self._job, endpoint.application_id),
-            "info": self._info,
-            "checkpoints": lambda _: checkpoint_facts(self._job),
-            "savepoint": lambda arguments: self._wait(self._job.savepoint(arguments.get("directory"))),
-            "stop": self._stop,
-            "cancel": self._cancel,
-        }
+        self._handlers = Handlers(
+            MSGPACK,
+            summary=lambda _: job_summary(self._job, endpoint.application_id),
+            info=self._info,
+            checkpoints=lambda _: checkpoint_facts(self._job),
+            savepoint=lambda arguments: self._wait(self._job.savepoint(arguments.get("directory"))),
+            stop=self._stop,
+            cancel=self._cancel,
+        )
         self.address = ""
 
     @property
@@ -113,7 +113,7 @@ class JobControl:
         except BaseException:
             listener.close()
             raise
-        self._server = Server([listener], self._endpoint.token, self._respond, name="tidemark-control")
+        self._server = Server([listener], self._endpoint.token, self._handlers, name="tidemark-control")
         summary = job_summary(runner)
         try:
             write_record(
@@ -196,19 +196,6 @@ class JobControl:
                 if time.monotonic() - ended_at > 2 * _POLL_S:
                     raise IllegalStateError(f"The job ended ({self._job.status.name}) before it answered.")
         return future.result()
-
-    def _respond(self, connection: wire.Connection, header: Any, _body: bytearray) -> None:
-        connection.send(self._answer(header))
-
-    def _answer(self, header: Any) -> list[Any]:
-        try:
-            name, arguments = header
-            handler = self._handlers.get(name)
-            if handler is None:
-                raise ConfigError(f"A job does not know the request '{name}'.")
-            return ["ok", handler(arguments)]
-        except Exception as exc:
-            return ["error", describe_error(exc)]
 
     # Queryable state
 

@@ -1,19 +1,19 @@
 """Talking to a running job: the requests of `runtime.control`, from any process, without Spark.
 
-Frames are those of `tidemark.wire`. Request header: `[name, arguments]`; answer: `["ok", result]` or
-`["error", description]`. Both are MessagePack and nothing else: neither side unpickles what the other sent.
+A request has its arguments by name as payload. All of it is MessagePack: neither side unpickles what the other sent.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, Self, cast
+from typing import Any, Self
 
-from tidemark import errors, wire
-from tidemark.errors import ConfigError, FailureReason, JobNotFoundError, TidemarkError
+from tidemark import wire
+from tidemark.errors import ConfigError, JobNotFoundError, TidemarkError
 from tidemark.jobs import TOKEN_VARIABLE, JobRecord, find_job, token_bytes
+from tidemark.rpc import MSGPACK, Client
 
-__all__ = ["ControlClient", "JobUnreachableError", "describe_error", "restore_error"]
+__all__ = ["ControlClient", "JobUnreachableError"]
 
 _CONNECT_S = 10.0
 
@@ -25,7 +25,7 @@ class JobUnreachableError(TidemarkError):
 
 
 class ControlClient:
-    """A connection to one job. One request at a time; a context manager."""
+    """A connection to one job; a context manager."""
 
     def __init__(self, address: str, token: bytes, timeout: float | None = None) -> None:
         """Connect.
@@ -40,13 +40,14 @@ class ControlClient:
         """
         self.address = address
         self.token = token
+        self._timeout = timeout
         try:
-            self._connection = wire.connect(address, token, min(_CONNECT_S, timeout or _CONNECT_S))
+            connection = wire.connect(address, token, min(_CONNECT_S, timeout or _CONNECT_S))
         except (wire.WireClosed, wire.AuthenticationError, OSError) as exc:
             raise JobUnreachableError(
                 f"The job at {address.partition(':')[2]} cannot be reached or refuses the token: {exc}"
             ) from exc
-        self._connection.set_timeout(timeout)
+        self._client = Client(connection, MSGPACK, name="job-control")
 
     @classmethod
     def of_record(cls, record: JobRecord, timeout: float | None = None) -> ControlClient:
@@ -116,45 +117,17 @@ class ControlClient:
             JobUnreachableError: The job went away, or took too long.
         """
         try:
-            self._connection.send([name, arguments])
-            (kind, content), _body = self._connection.receive()
+            return self._client.request(name, arguments).result(self._timeout)
         except (wire.WireClosed, TimeoutError) as exc:
-            raise JobUnreachableError(f"The job went away before it answered: {exc}") from exc
-        if kind == "error":
-            raise restore_error(content)
-        return content
+            why = str(exc) or f"no answer within {self._timeout:g} s"
+            raise JobUnreachableError(f"The job went away before it answered: {why}") from exc
 
     def close(self) -> None:
         """Drop the connection."""
-        self._connection.close()
+        self._client.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def describe_error(error: BaseException) -> dict[str, Any]:
-    """An error as plain data, for an answer."""
-    if isinstance(error, TidemarkError):
-        facts = {k: v for k, v in error.facts().items() if isinstance(v, (str, int, float, list, tuple))}
-        return {"type": type(error).__name__, "code": error.code, "message": str(error), "facts": facts}
-    return {
-        "type": "TidemarkError",
-        "code": TidemarkError.code,
-        "message": f"{type(error).__name__}: {error}",
-        "facts": {},
-    }
-
-
-def restore_error(description: dict[str, Any]) -> TidemarkError:
-    """The error behind `describe_error`; a class that is not ours becomes a plain `TidemarkError`."""
-    found = getattr(errors, str(description.get("type")), None)
-    known = isinstance(found, type) and issubclass(found, TidemarkError)
-    error = cast("type[TidemarkError]", found if known else TidemarkError)(str(description.get("message")))
-    facts = description.get("facts") or {}
-    for name, value in facts.items():
-        if name in error.__dict__:
-            setattr(error, name, FailureReason(value) if name == "reason" else value)
-    return error

@@ -17,10 +17,10 @@ from typing import Any
 
 from tidemark.errors import SlotLostError
 from tidemark.protocol.events import SlotEvent, SlotLost
-from tidemark.rpc import Acceptor
+from tidemark.rpc import Acceptor, Client
 from tidemark.runtime.cancellation import wait_for_all
 from tidemark.runtime.slot_limits import SlotLimits
-from tidemark.slot.control import ControlClient
+from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.processes import kill_process
 from tidemark.wire import Connection, WireClosed, listen
 
@@ -45,7 +45,7 @@ class SlotAddress:
 
 @dataclass(slots=True)
 class _Slot:
-    client: ControlClient
+    client: Client
     address: SlotAddress
     pid: int
     started: float
@@ -218,10 +218,12 @@ class SlotManager:
             _log.warning("A connection that did not register as a slot was dropped: %s", exc)
             connection.close()
             return
-        client = ControlClient(
+        client = Client(
             connection,
-            self._event,
-            lambda why: None if self._closed.is_set() else self._event(SlotLost(index, why)),
+            SLOT_CONTROL,
+            name="slot-control",
+            on_event=self._event,
+            on_lost=lambda why: None if self._closed.is_set() else self._event(SlotLost(index, why)),
         )
         with self._registered:
             self._slots[index] = _Slot(client, address, pid, started, log)
@@ -268,7 +270,7 @@ class SlotManager:
         _log.warning("Slot %s (process %s) %s and is ended.", index, slot.pid, why)
         if slot.is_here:
             kill_process(slot.pid, slot.started)
-        slot.client.close()
+        slot.client.close("the driver let go of it")
 
 
 def _remove_scratch(slot: _Slot) -> None:

@@ -23,6 +23,7 @@ from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import load_functions
 from tidemark.protocol.failure import FailureInfo
 from tidemark.protocol.reports import EpochDirective, TaskReport
+from tidemark.rpc import Connections
 from tidemark.runtime.engine import TaskInput
 from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.records import Records
@@ -31,7 +32,7 @@ from tidemark.runtime.slot_manager import SlotAddress
 from tidemark.runtime.sources.origins import by_origin
 from tidemark.runtime.task import run_split
 from tidemark.state.serializers.registry import serializer_for
-from tidemark.wire import PATIENCE_S, Connection, connect
+from tidemark.wire import PATIENCE_S, Connection
 
 __all__ = ["EPOCH_PROPERTY", "REPORT_TAG", "ROW_SCHEMA", "EpochMessage", "task_function"]
 
@@ -42,7 +43,8 @@ _ARROW_SCHEMA = pa.schema([("tag", pa.string()), ("payload", pa.binary())])
 
 _PLANS_KEPT = 8
 _plans: dict[str, JobPlan] = {}
-_idle: dict[str, list[Connection]] = {}
+_connections: dict[bytes, Connections] = {}
+"""To the slots of each job, by its token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def _one_task(
     batches: Iterator[pa.RecordBatch] | None,
     closer: bool,
 ) -> Iterator[pa.RecordBatch]:
-    links = _Links(message, closure.token)
+    links = _Links(message.slots, closure.token)
     pipeline: Pipeline | None = None
     source, partition = (task.source, task.partition) if task is not None else (-1, 0)
     try:
@@ -141,10 +143,12 @@ def _one_task(
     except Exception as exc:
         report = pipeline.report if pipeline is not None else TaskReport(source, partition)
         report.failure = FailureInfo.of(exc)
-        links.drop()
         # Spark wants its input consumed; a task that leaves it makes the worker useless for the next one.
         for _ in batches or ():
             pass
+    finally:
+        # Also if Spark ends the task.
+        links.drop()
     rows = list(pipeline.rows()) if pipeline is not None and report.failure is None else []
     yield _rows([*rows, (REPORT_TAG, pickle.dumps(report, 5))])
 
@@ -206,31 +210,28 @@ def _plan(closure: TaskClosure) -> JobPlan:
 
 
 class _Links:
-    """Connections of one task, taken from the worker's pool and given back at its end."""
+    """Connections of one task, taken from those of its worker and given back at its end."""
 
-    def __init__(self, message: EpochMessage, token: bytes) -> None:
-        self._slots = message.slots
-        self._token = token
+    def __init__(self, slots: list[SlotAddress], token: bytes) -> None:
+        self._slots = slots
+        self._connections = _connections.setdefault(token, Connections(token, connect_s=PATIENCE_S))
         self._taken: list[Connection] = []
 
     def take(self, slot: int) -> Connection:
-        """A connection to a slot that nobody else uses."""
+        """A connection to a slot that nobody else uses: through its unix socket if that is on this machine."""
         address = self._slots[slot]
         path = address.unix.partition(":")[2]
         here = address.machine == socket.gethostname() and os.path.exists(path)
-        chosen = address.unix if here or address.tcp is None else address.tcp
-        pool = _idle.get(chosen)
-        connection = pool.pop() if pool else connect(chosen, self._token, PATIENCE_S)
-        self._taken.append(connection)
-        return connection
+        door = address.unix if here or address.tcp is None else address.tcp
+        self._taken.append(self._connections.take(door))
+        return self._taken[-1]
 
-    def give_back(self, slot: int, connection: Any) -> None:
+    def give_back(self, _slot: int, connection: Any) -> None:
         """Keep a healthy connection for the next task of this worker."""
         self._taken.remove(connection)
-        _idle.setdefault(connection.address, []).append(connection)
+        self._connections.give_back(connection)
 
     def drop(self) -> None:
-        """Close what is in an unknown state."""
-        for connection in self._taken:
-            connection.close()
-        self._taken.clear()
+        """Close what was not given back: it is in an unknown state."""
+        while self._taken:
+            self._connections.discard(self._taken.pop())

@@ -15,7 +15,7 @@ __all__ = ["Mailbox"]
 
 
 class Mailbox:
-    """Questions that wait for whoever holds the slot's lock."""
+    """Questions (Flink: mails) that wait for whoever holds the slot's lock."""
 
     def __init__(self, lock: threading.RLock) -> None:
         """Questions are answered under `lock`."""

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import queue
 import shutil
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,19 +25,19 @@ from tidemark.clock import SystemClock
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotReady
 from tidemark.protocol.frames import CutRequest
-from tidemark.rpc import Server
-from tidemark.slot.control import serve_requests
+from tidemark.rpc import EVENT, Handlers, Incoming, Server
+from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
 from tidemark.slot.processes import process_started
 from tidemark.slot.stacks import operator_stacks
 from tidemark.subtask.snapshots import acknowledgement
-from tidemark.wire import PATIENCE_S, Connection, WireClosed, connect, listen
+from tidemark.wire import PATIENCE_S, Connection, SharedConnection, WireClosed, connect, listen
 
 __all__ = ["SlotServer"]
 
 _log = logging.getLogger(__name__)
 
-_Requests = queue.SimpleQueue[tuple[Any, Any]]
+_Requests = queue.SimpleQueue[Incoming]
 
 
 class SlotServer:
@@ -66,66 +64,63 @@ class SlotServer:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._work: _Requests = queue.SimpleQueue()
         self._questions: _Requests = queue.SimpleQueue()
-        self._send_lock = threading.Lock()
-        self._control: Connection | None = None
+        self._control: SharedConnection | None = None
         self._heard = time.monotonic()
         self._query_server: Any = None
-        self._at_once: dict[str, Callable[[Any], Any]] = {
+        self._at_once = Handlers(
+            SLOT_CONTROL,
             # Silence of a process that answers these whatever it does means that it hangs.
-            "ping": lambda _: True,
-            "sources": lambda _: self._host.source_status(),
-            "stacks": lambda _: operator_stacks(),
-            "log": self._log_tail,
-        }
-        self._handlers: dict[str, Callable[[Any], Any]] = {
-            "deploy": self._deploy,
-            "reset": lambda _: self._host.reset(),
-            "finish": lambda _: self._host.finish(),
-            "cut": self._cut,
-            "complete": self._host.notify_complete,
-            "aborted": self._host.notify_aborted,
-            "stop": self._stop,
-            "stats": self._host.stats,
-        }
+            ping=lambda _: True,
+            sources=lambda _: self._host.source_status(),
+            stacks=lambda _: operator_stacks(),
+            log=self._log_tail,
+        )
+        self._handlers = Handlers(
+            SLOT_CONTROL,
+            deploy=self._deploy,
+            reset=lambda _: self._host.reset(),
+            finish=lambda _: self._host.finish(),
+            cut=self._cut,
+            complete=self._host.notify_complete,
+            aborted=self._host.notify_aborted,
+            stop=self._stop,
+            stats=self._host.stats,
+        )
 
     def run(self) -> None:
         """Register with the driver and serve until it goes away. Never returns."""
         Server(self._listeners, self._token, self._process, name="slot-data")
-        control = self._control = connect(self._settings["driver"], self._token, PATIENCE_S)
-        control.send(
-            [
-                "register",
-                {
-                    "slot": self._settings["slot"],
-                    "pid": os.getpid(),
-                    "started": process_started(),
-                    "unix": self._unix_address,
-                    "tcp": self._tcp_address,
-                    "machine": socket.gethostname(),
-                    "log": str(self._scratch / "slot.log"),
-                },
-            ]
-        )
+        control = SharedConnection(connect(self._settings["driver"], self._token, PATIENCE_S))
+        self._control = control
+        facts = {
+            "slot": self._settings["slot"],
+            "pid": os.getpid(),
+            "started": process_started(),
+            "unix": self._unix_address,
+            "tcp": self._tcp_address,
+            "machine": socket.gethostname(),
+            "log": str(self._scratch / "slot.log"),
+        }
+        control.send(["register", facts])
         for name, requests in (("control-work", self._work), ("control-questions", self._questions)):
             threading.Thread(target=self._serve_control, args=(requests,), name=name, daemon=True).start()
         threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
         try:
             while True:
-                header, body = control.receive()
+                request = Incoming(control, *control.receive(), SLOT_CONTROL)
                 self._heard = time.monotonic()
-                if header[2] in self._at_once:
-                    serve_requests(control, self._send_lock, self._at_once, header, body)
+                if request.name in self._at_once:
+                    self._at_once.answer(request)
                 else:
-                    (self._questions if header[2] == "stats" else self._work).put((header, body))
+                    (self._questions if request.name == "stats" else self._work).put(request)
         except WireClosed:
             self._exit("the driver is gone")
 
     def _serve_control(self, requests: _Requests) -> None:
-        assert self._control is not None
         while True:
-            header, body = requests.get()
+            request = requests.get()
             try:
-                serve_requests(self._control, self._send_lock, self._handlers, header, body)
+                self._handlers.answer(request)
             except WireClosed:
                 self._exit("the driver is gone")
 
@@ -180,8 +175,7 @@ class SlotServer:
         if control is None:
             return
         try:
-            with self._send_lock:
-                control.send(["event"], pickle.dumps(event))
+            control.send([EVENT], SLOT_CONTROL.encode(event))
         except WireClosed:
             self._exit("the driver is gone")
 

@@ -12,7 +12,8 @@ from tidemark.errors import UnknownKvStateError
 from tidemark.jobs import JobRecord, remove_record, write_record
 from tidemark.queryablestate import QueryableStateClient
 from tidemark.queryablestate import client as client_module
-from tidemark.queryablestate.protocol import Operation, Request, Response, Status, decode_response
+from tidemark.queryablestate.protocol import QUERIES, Refused, Status
+from tidemark.rpc.messages import REQUEST, read_answer
 from tidemark.state.descriptors import ValueStateDescriptor
 from tidemark.types.typeinfo import Types
 
@@ -83,12 +84,11 @@ def test_no_proxy_listening_is_an_unknown_location(cluster):
 
 def test_a_request_that_is_none_is_answered_with_an_error(cluster):
     connection = wire.connect(cluster.servers[0].address, TOKEN)
-    connection.send({"a": 1})
-    assert decode_response(connection.receive()[0]).status is Status.FAILED
-    connection.send(Request(Operation.LOOKUP, JOB, "v", 0), b"\xc1")
-    response = decode_response(connection.receive()[0])
-    assert isinstance(response, Response)
-    assert response.status is Status.FAILED
+    for header, body in [({"a": 1}, b""), ([REQUEST, 0, "lookup"], b"\xc1"), ([REQUEST, 0, "drop"], b"")]:
+        connection.send(header, body)
+        _number, _result, error = read_answer(*connection.receive(), QUERIES)
+        assert isinstance(error, Refused)
+        assert error.status is Status.FAILED
     connection.close()
 
 

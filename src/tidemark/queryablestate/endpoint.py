@@ -1,4 +1,4 @@
-"""A small threaded server of authenticated frames: what the slot's server and the driver's proxy share."""
+"""Where queries come in: what the slot's server and the driver's proxy share, a port, turns and figures."""
 
 from __future__ import annotations
 
@@ -9,31 +9,22 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
-
-import msgspec
 
 from tidemark import wire
 from tidemark.errors import ConfigError
 from tidemark.queryablestate.ports import check_port
-from tidemark.queryablestate.protocol import Request, Response, Status, decode_request
+from tidemark.queryablestate.protocol import QUERIES, Operation, Request, decode_request
 from tidemark.queryablestate.stats import QueryStatistics
-from tidemark.rpc import Server
+from tidemark.rpc import Incoming, Server
 
-__all__ = ["Refused", "RequestServer"]
+__all__ = ["QueryEndpoint"]
 
 _log = logging.getLogger(__name__)
 
 
-class Refused(Exception):
-    """Ends a request with this response instead of an answer."""
-
-    def __init__(self, response: Response) -> None:
-        super().__init__(response.message)
-        self.response = response
-
-
-class RequestServer(ABC):
+class QueryEndpoint(ABC):
     """Listens from construction to `close`; one thread per connection, one request at a time on each.
 
     Attributes:
@@ -53,7 +44,6 @@ class RequestServer(ABC):
         bind: str = "127.0.0.1",
         *,
         query_threads: int = 0,
-        statistics: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Listen on the first free port.
@@ -63,18 +53,19 @@ class RequestServer(ABC):
             token: What clients have to know.
             bind: Interface to listen on.
             query_threads: Requests answered at the same time; 0 means as many as there are connections.
-            statistics: Whether to count requests from the start.
             tls: Server side of TLS, if the connection is to be encrypted.
 
         Raises:
             ConfigError: None of the ports is free.
         """
-        self._turn = threading.BoundedSemaphore(query_threads) if query_threads else None
-        self.statistics = QueryStatistics(enabled=statistics)
+        self._turn: AbstractContextManager[Any] = (
+            threading.BoundedSemaphore(query_threads) if query_threads else nullcontext()
+        )
+        self.statistics = QueryStatistics()
         listener, self.address = self._listen(ports, bind)
         self.port = int(self.address.rpartition(":")[2])
         _log.info("Started the %s @ %s:%d", self.title, bind, self.port)
-        self._server = Server([listener], token, self._handle, name=self.title, tls=tls)
+        self._server = Server([listener], token, self._respond, name=self.title, tls=tls)
 
     @property
     def closed(self) -> bool:
@@ -92,11 +83,11 @@ class RequestServer(ABC):
         self.close()
 
     @abstractmethod
-    def _answer(self, connection: wire.Connection, request: Request, body: bytes | bytearray) -> int:
-        """Send exactly one frame as the answer and return how many keys were looked up.
+    def _answer(self, operation: Operation, request: Request, query: Incoming) -> int:
+        """Reply to `query` and return how many keys were looked up.
 
         Raises:
-            Refused: Nothing was sent; this response is to be.
+            Refused: There is no reply; the refusal is to be sent.
         """
 
     def _listen(self, ports: Sequence[int], bind: str) -> tuple[socket.socket, str]:
@@ -111,34 +102,20 @@ class RequestServer(ABC):
             f"Give a wider range with {self.option}."
         )
 
-    def _handle(self, connection: wire.Connection, header: Any, body: bytearray) -> None:
-        try:
-            request = decode_request(header)
-        except msgspec.ValidationError as exc:
-            connection.send(Response(Status.FAILED, message=f"Not a request: {exc}"))
-            return
-        if self._turn is None:
-            self._respond(connection, request, body)
-            return
+    def _respond(self, connection: wire.Connection, header: Any, body: bytearray) -> None:
+        query = Incoming(connection, header, body, QUERIES)
         with self._turn:
-            self._respond(connection, request, body)
-
-    def _respond(self, connection: wire.Connection, request: Request, body: bytearray) -> None:
-        started = time.perf_counter()
-        try:
-            keys = self._answer(connection, request, body)
-        except wire.WireClosed:
-            raise
-        except Exception as exc:
-            if isinstance(exc, Refused):
-                response = exc.response
+            started = time.perf_counter()
+            try:
+                keys = self._answer(Operation(query.name), decode_request(query.payload()), query)
+            except wire.WireClosed:
+                raise
+            except Exception as exc:
+                _log.debug("%s has no answer to '%s'", self.title, query.name, exc_info=True)
+                self.statistics.record(time.perf_counter() - started, 0, failed=True)
+                query.fail(exc)
             else:
-                _log.debug("%s failed on a request for '%s'", self.title, request.name, exc_info=True)
-                response = Response(Status.FAILED, message=f"{type(exc).__name__}: {exc}")
-            self.statistics.record(time.perf_counter() - started, 0, failed=True)
-            connection.send(response)
-        else:
-            self.statistics.record(time.perf_counter() - started, keys)
+                self.statistics.record(time.perf_counter() - started, keys)
 
 
 def _shorten(ports: Sequence[int]) -> str:
