@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tidemark.api.specs import (
     BroadcastProcessSpec,
     FunctionSpec,
+    IterationHeadSpec,
     OperatorKind,
     OperatorSpec,
     QueryableSpec,
@@ -86,4 +87,6 @@ def create_operator(
             return WindowOperator(spec, key_type)
         case QueryableSpec():
             return QueryableStateOperator(spec.descriptor, spec.query_name, key_type)
-    return PassThroughOperator()
+        case IterationHeadSpec():
+            return PassThroughOperator()
+    raise AssertionError(f"no operator for {type(spec).__name__}")
