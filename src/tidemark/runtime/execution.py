@@ -389,7 +389,9 @@ class JobExecution:
         """Whether snapshots outlive the job that it, or another one of its lineage, can be started from."""
         checkpointing = self.settings.checkpointing
         kept = checkpointing.enabled and is_kept(checkpointing.retention, how)
-        return kept or self.snapshots.took_savepoint or self.settings.savepoint_path is not None
+        # Snapshots that could not be read stay, whatever the retention.
+        unread = how is JobEnd.FAILED and self._unread
+        return kept or unread or self.snapshots.took_savepoint or self.settings.savepoint_path is not None
 
     def accumulators(self) -> dict[str, Any]:
         """Numeric metrics of the user's functions, summed over subtasks, as of the last statistics."""
