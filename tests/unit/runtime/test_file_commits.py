@@ -639,6 +639,56 @@ def test_files_that_could_not_be_published_stay_staged_for_the_next_driver(tmp_p
     assert visible(tmp_path) == ["a", "b"]
 
 
+def three_checkpoints(base: Path) -> list[CheckpointMetadata]:
+    """Of a job that has published a file for each."""
+    sink = new_sink(base)
+    sink.restore(None, b"")
+    found = []
+    for number in (1, 2, 3):
+        prepared = prepared_by(sink, base, number, str(number))
+        sink.commit(number)
+        found.append(CheckpointMetadata(number, 0, "first", lineage="first", sink_commits={"out": prepared}))
+    return found
+
+
+def test_a_driver_that_dies_amid_taking_back_is_followed_by_one_that_goes_on_with_it(tmp_path: Path) -> None:
+    first, second, third = three_checkpoints(tmp_path)
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    fetched = next(path for path in tmp_path.glob("p-*") if path.read_text() == "1")
+    fetched.unlink()
+    area = next(tmp_path.glob(".tidemark-*/.area-*"))
+    (area / ".frontier").write_bytes(msgspec.json.encode(Frontier("first", 3)))
+    next(path for path in tmp_path.glob("p-*") if path.read_text() == "3").unlink()
+
+    sink = FilesSink(vertex, str(tmp_path), "second")
+    asked = []
+    sink.claim("first", first, following=lambda newest: asked.append(newest) or [second, third])
+    sink.restore(1, first.sink_commits["out"])
+
+    assert set(asked) == {3}
+    assert visible(tmp_path) == []
+    # From now on its own output counts, not that of the driver before it.
+    with pytest.raises(FencedError, match="published up to checkpoint 1 of job first"):
+        new_sink(tmp_path, "third", third)
+
+
+def test_an_attempt_that_could_not_take_output_back_leaves_it_to_the_next(tmp_path: Path) -> None:
+    first, second, third = three_checkpoints(tmp_path)
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    published = next(path for path in tmp_path.glob("p-*") if path.read_text() == "3")
+    published.unlink()
+    published.mkdir()
+    sink = FilesSink(vertex, str(tmp_path), "second")
+    with pytest.raises(StorageError, match="cannot be withdrawn"):
+        sink.claim("first", first, following=lambda _newest: [second, third])
+    published.rmdir()
+
+    sink.claim("first", first)
+    sink.restore(1, first.sink_commits["out"])
+
+    assert visible(tmp_path) == ["1"]
+
+
 class Tripwire(MemoryFileSystem):
     """A server that nobody may ask."""
 

@@ -9,7 +9,7 @@ neither staged nor visible fails the job unless it is known to have been publish
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -29,7 +29,7 @@ from tidemark.runtime.sinks.commits import (
     is_inside,
     locate,
 )
-from tidemark.runtime.sinks.driver import TransactionalSink
+from tidemark.runtime.sinks.driver import Following, TransactionalSink
 from tidemark.runtime.sinks.files import staging_token
 from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, Progress, progress_of, read_frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
@@ -53,6 +53,8 @@ class FilesSink(TransactionalSink):
         self._restored: CheckpointMetadata | None = None
         self._frontier: Frontier | None = None
         """The newest note, ours or that of the driver before us."""
+        self._left: Sequence[CheckpointMetadata] = ()
+        """Checkpoints whose output is to be taken back before anything is written."""
         self._renamed: set[str] = set()
         """Final paths of what this driver has renamed since the note was last settled."""
         self._owing = False
@@ -65,24 +67,38 @@ class FilesSink(TransactionalSink):
 
     # The claim
 
-    def claim(self, lineage: str, restored: CheckpointMetadata | None, *, repeat: bool = False) -> None:
+    def claim(
+        self,
+        lineage: str,
+        restored: CheckpointMetadata | None,
+        *,
+        repeat: bool = False,
+        following: Following | None = None,
+    ) -> None:
         """Claim the sink at the first attempt; later ones keep that claim, if it is still theirs."""
         self._restored = restored
-        if self._claim is not None:
+        if self._claim is None:
+            self._claim_first(lineage, restored, repeat, following)
+        else:
             self.verify_claim()
-            return
+        if restored is not None and self._frontier is not None and self._left:
+            self._go_back(self._frontier, restored)
+
+    def _claim_first(
+        self, lineage: str, restored: CheckpointMetadata | None, repeat: bool, following: Following | None
+    ) -> None:
         self._directory = claim_directory(lineage, self.vertex.uid)
         # All that can be refused is refused before the claim, which stops the driver that had it.
         if restored is not None:
             self._own(restored.sink_commits.get(self.vertex.uid, b""))
         with self._mapped("claimed"):
-            self._refuse_behind(read_frontier(self._place, self._directory), restored, repeat)
+            self._refuse_behind(read_frontier(self._place, self._directory), restored, repeat, following)
             subject = f"The file sink '{self.vertex.uid}' at '{self._base}' (lineage {lineage})"
             claim = Claim.acquire(self._place, self._directory, self._job_id, subject)
             try:
                 # And again behind it, because the other one may have published meanwhile.
                 self._frontier = read_frontier(self._place, self._directory)
-                self._refuse_behind(self._frontier, restored, repeat)
+                self._left = self._refuse_behind(self._frontier, restored, repeat, following)
             except FencedError:
                 claim.release(keep_area=True)
                 raise
@@ -96,10 +112,15 @@ class FilesSink(TransactionalSink):
                 self._claim.verify()
 
     def _refuse_behind(
-        self, frontier: Frontier | None, restored: CheckpointMetadata | None, repeat: bool
-    ) -> None:
+        self,
+        frontier: Frontier | None,
+        restored: CheckpointMetadata | None,
+        repeat: bool,
+        following: Following | None,
+    ) -> Sequence[CheckpointMetadata]:
+        """What is to be taken back before the job can start from a snapshot; nothing if it need not."""
         if frontier is None or frontier.admits(restored):
-            return
+            return ()
         start = (
             "the beginning"
             if restored is None
@@ -111,13 +132,41 @@ class FilesSink(TransactionalSink):
         )
         if repeat:
             _log.warning("%s and writes records again.", problem)
-            return
+            return ()
+        if following is not None and restored is not None and restored.job_id == frontier.job_id:
+            left = following(frontier.published)
+            if left is not None and all([self._owns(metadata, restored.job_id) for metadata in left]):
+                _log.warning("%s. What was published in between is taken back.", problem)
+                return left
+        option = Options.CHECKPOINTING_ALLOW_FALLBACK.key
+        withdraw = (
+            f"have that output taken back with {option}: withdraw"
+            if following is None
+            else "(that output cannot be taken back, though the option is 'withdraw': it takes every checkpoint in "
+            "between, readable and beside this one, and no other sink or function that acts on checkpoints)"
+        )
         raise FencedError(
             f"{problem} and would write records again. Start from the newest snapshot or give the sink another "
-            "directory; to accept duplicates, end the other driver and set "
-            f"{Options.CHECKPOINTING_ALLOW_FALLBACK.key}: duplicate.",
+            f"directory; or end the other driver and {withdraw} or accept duplicates with {option}: duplicate.",
             path=self._base,
         )
+
+    def _owns(self, metadata: CheckpointMetadata, job_id: str) -> bool:
+        """Whether all that a checkpoint published is in this sink's directory."""
+        files = decode_commits(metadata.sink_commits.get(self.vertex.uid, b""), self.vertex.uid)
+        inside = all([is_inside(self._base, file) and bool(self._locate(file)) for file in files])
+        return inside and metadata.job_id == job_id
+
+    def _go_back(self, frontier: Frontier, restored: CheckpointMetadata) -> None:
+        """Take back what was published behind a snapshot; after a crash amid it the next start goes on with it."""
+        uid = self.vertex.uid
+        with self._mapped("withdrawn"):
+            # From here on nothing may be taken for fetched by a reader.
+            self._note(msgspec.structs.replace(frontier, settled=False))
+            for metadata in reversed(self._left):
+                self.withdraw(metadata.sink_commits.get(uid, b""), restored.sink_commits.get(uid, b""))
+            self._note(Frontier(frontier.job_id, restored.checkpoint_id, settled=frontier.settled))
+        self._left = ()
 
     def _note(self, frontier: Frontier) -> None:
         assert self._claim is not None
