@@ -20,6 +20,8 @@ __all__ = ["Unpublished", "unpublished"]
 
 _log = logging.getLogger(__name__)
 
+_REMEDY = ". Bring it back as it was, or start the job from an older snapshot ('tidemark run -s')"
+
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
@@ -95,9 +97,9 @@ def _is_staged(place: Place, entry: Unpublished, *, hashed: bool) -> bool:
         return False
     file = entry.file
     if size != file.size:
-        problem = f"has {size} bytes instead of {file.size}"
+        problem = f"has {size} bytes instead of {file.size}{_REMEDY}"
     elif hashed and file.checksum and place.digest(entry.source) != file.checksum:
-        problem = "holds other bytes than were written (its checksum differs)"
+        problem = f"holds other bytes than were written (its checksum differs){_REMEDY}"
     elif (other := _size(place, entry.target)) is not None and not (
         other == size and place.digest(entry.target) == place.digest(entry.source)
     ):
