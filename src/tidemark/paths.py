@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
-__all__ = ["absolute", "is_local", "join", "local_path", "name_of", "parent", "remote"]
+__all__ = ["absolute", "is_local", "join", "local_path", "name_of", "parent", "remote", "same_host"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -50,6 +51,16 @@ def local_path(path: str) -> str:
         # file://host/a names a host before the path; only the local one (empty) makes sense here.
         rest = "/" + rest[2:].partition("/")[2]
     return rest
+
+
+def same_host(path: str, other: str) -> bool:
+    """Whether two URIs have the same scheme and authority (host, port, user; bucket)."""
+
+    def head(uri: str) -> tuple[str, str]:
+        parts = urlsplit(uri)
+        return parts.scheme, parts.netloc
+
+    return head(path) == head(other)
 
 
 def absolute(path: str) -> str:

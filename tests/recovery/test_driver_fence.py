@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.recovery.local_jobs import DEADLINE, Numbers, local_env, new_board
 
 from tidemark import (
     BucketAssigner,
+    CheckpointListener,
     Encoder,
     ExternalizedCheckpointRetention,
     FileSink,
@@ -145,14 +147,21 @@ def test_of_two_drivers_started_from_one_checkpoint_one_at_most_publishes(tmp_pa
     assert published(tmp_path) == EXACT
 
 
-def job(board: Any, out: str, settings: dict[str, str], interval: int = 10, retain: bool = True) -> Any:
+def job(
+    board: Any,
+    out: str,
+    settings: dict[str, str],
+    interval: int = 10,
+    retain: bool = True,
+    source: type[Numbers] = Numbers,
+) -> Any:
     env = local_env(settings)
     env.enable_checkpointing(interval)
     if retain:
         retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1000, 0))
-    numbers = env.add_source(Numbers(board.name, 4, bounded=False), type_info=Types.LONG()).uid("numbers")
+    numbers = env.add_source(source(board.name, 4, bounded=False), type_info=Types.LONG()).uid("numbers")
     sink = FileSink.for_row_format(out, Encoder.simple_string_encoder())
     sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
     numbers.map(str, Types.STRING()).sink_to(sink.build()).uid("out")
@@ -258,6 +267,64 @@ def test_a_driver_that_starts_behind_what_another_has_published_is_refused(tmp_p
     one.set("end")
     older.get_job_execution_result().result(DEADLINE)
     assert max(published(tmp_path).values()) == 1
+
+
+class Unconfirmed(Numbers):
+    """Does nothing when a checkpoint completes, so there is nothing it could not take back; waits by its cuts."""
+
+    notify_checkpoint_complete = CheckpointListener.notify_checkpoint_complete
+
+    def snapshot_state(self, context: Any) -> None:
+        super().snapshot_state(context)
+        # The cut before this one is complete: there is one checkpoint at a time.
+        self.covered = max(
+            [cut for at, cut in self.cuts.items() if at < context.get_checkpoint_id()], default=0
+        )
+        self.told.set()
+
+
+def cancelled_with_many_checkpoints(tmp_path: Path) -> dict[str, str]:
+    """Settings of a job that has published 40 numbers, was cancelled, and is to start from its oldest checkpoint."""
+    board = new_board()
+    settings = {
+        "state.checkpoints.dir": str(tmp_path / "checkpoints"),
+        "state.checkpoints.num-retained": "1000",
+    }
+    client = job(board, str(tmp_path / "out"), settings, source=Unconfirmed)
+    board.wait_set("emitted")
+    client.cancel().result(DEADLINE)
+    assert published(tmp_path) == Counter(str(number) for number in range(40))
+    return {**settings, "execution.savepoint.path": checkpoints(tmp_path)[-1]}
+
+
+def test_a_job_started_from_an_older_checkpoint_takes_back_what_was_published_since(tmp_path: Path) -> None:
+    settings = cancelled_with_many_checkpoints(tmp_path)
+    files = set((tmp_path / "out").glob("part-*"))
+    board = new_board()
+    settings["execution.checkpointing.allow-fallback"] = "withdraw"
+    client = job(board, str(tmp_path / "out"), settings, source=Unconfirmed)
+    board.set("end")
+    client.get_job_execution_result().result(DEADLINE)
+
+    assert published(tmp_path) == Counter(str(number) for number in range(40))
+    assert files - set((tmp_path / "out").glob("part-*")), "something had to be taken back"
+
+
+@pytest.mark.parametrize("policy", ["never", "withdraw"])
+def test_what_cannot_be_listed_or_may_not_be_taken_back_stays_and_the_job_is_refused(
+    tmp_path: Path, policy: str
+) -> None:
+    settings = cancelled_with_many_checkpoints(tmp_path)
+    if policy == "withdraw":
+        # Perhaps that one was a savepoint, whose files nobody here can list.
+        shutil.rmtree(checkpoints(tmp_path)[-2])
+    board = new_board()
+    client = job(board, str(tmp_path / "out"), {**settings, "execution.checkpointing.allow-fallback": policy})
+
+    error = failure(client)
+    assert isinstance(error, FencedError)
+    assert "withdraw" in str(error)
+    assert published(tmp_path) == Counter(str(number) for number in range(40))
 
 
 def test_two_jobs_from_one_savepoint_into_different_sinks_go_on(tmp_path: Path) -> None:

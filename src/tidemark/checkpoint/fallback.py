@@ -96,7 +96,7 @@ def decide_fallback(
     raise RestoreError(
         f"{both}, but {who} published output between the two, which would come a second time. Both snapshots "
         f"were kept. Set {_OPTION} to 'withdraw' (file sinks take that output back) or to 'duplicate' (accept it "
-        f"twice), or start the job from a snapshot of your choice with 'tidemark run -s'.",
+        f"twice). Starting the older one with 'tidemark run -s' takes the same option.",
         path=target.directory,
     )
 
@@ -108,15 +108,14 @@ def _withdrawn(
     if unable:
         raise RestoreError(
             f"{both}. {_OPTION} is 'withdraw', but {_names(unable)} cannot take output back. Both snapshots were "
-            f"kept. Set the option to 'duplicate' to accept output twice, or start the job from a snapshot of "
-            "your choice with 'tidemark run -s'."
+            "kept. Set the option to 'duplicate' to accept output twice."
         )
     unlisted = [entry.snapshot for entry in left if entry.metadata is None]
     if unlisted:
         raise RestoreError(
             f"{both}. {_OPTION} is 'withdraw', but what was published for {_names(map(_name, unlisted))} is not "
-            "known: its metadata cannot be read. Nothing was taken back and both snapshots were kept. Remove "
-            "that output yourself and start the job with 'tidemark run -s', or set the option to 'duplicate'."
+            "known: its metadata cannot be read. Nothing was taken back and both snapshots were kept. Set "
+            "the option to 'duplicate' and remove that output yourself, or accept it twice."
         )
     return tuple(entry.metadata for entry in left if entry.metadata is not None)
 

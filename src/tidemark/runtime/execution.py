@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -162,7 +163,7 @@ class JobExecution:
             raise
         self._unread = False
         self.reached("restore")
-        self._claim_sinks(metadata)
+        self._claim_sinks(snapshot, metadata)
         self._timers.clear()
         self._catch_up = snapshot is not None
         if metadata is not None:
@@ -185,11 +186,15 @@ class JobExecution:
             self.coordinator.statistics.restored += 1
         self._running = True
 
-    def _claim_sinks(self, metadata: CheckpointMetadata | None) -> None:
+    def _claim_sinks(self, snapshot: CompletedSnapshot | None, metadata: CheckpointMetadata | None) -> None:
         if metadata is not None:
             self.lineage = metadata.lineage_id
+        following = None
+        if snapshot is not None and self._fallback is FallbackPolicy.WITHDRAW:
+            following = partial(self._choice.following, snapshot)
+        repeat = self._fallback is FallbackPolicy.DUPLICATE
         for sink in self.sinks.values():
-            sink.claim(self.lineage, metadata, repeat=self._fallback is FallbackPolicy.DUPLICATE)
+            sink.claim(self.lineage, metadata, repeat=repeat, following=following)
         self.verify_claims()
 
     def abandon_attempt(self) -> None:
@@ -389,7 +394,9 @@ class JobExecution:
         """Whether snapshots outlive the job that it, or another one of its lineage, can be started from."""
         checkpointing = self.settings.checkpointing
         kept = checkpointing.enabled and is_kept(checkpointing.retention, how)
-        return kept or self.snapshots.took_savepoint or self.settings.savepoint_path is not None
+        # Snapshots that could not be read stay, whatever the retention.
+        unread = how is JobEnd.FAILED and self._unread
+        return kept or unread or self.snapshots.took_savepoint or self.settings.savepoint_path is not None
 
     def accumulators(self) -> dict[str, Any]:
         """Numeric metrics of the user's functions, summed over subtasks, as of the last statistics."""

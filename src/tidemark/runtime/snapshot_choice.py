@@ -23,6 +23,7 @@ from tidemark.errors import (
     StorageError,
     StorageVerdict,
 )
+from tidemark.paths import join, parent
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.storage import StoragePlan
@@ -93,6 +94,25 @@ class SnapshotChoice:
             )
         deploy(None, None)
         return None, None
+
+    def following(self, snapshot: CompletedSnapshot, newest: int) -> list[CheckpointMetadata] | None:
+        """Every checkpoint behind one that another driver of the same job took, up to the id `newest`.
+
+        Returns:
+            None if one of them is not beside it or cannot be read (it may have been a savepoint, which lies
+            elsewhere), or if something in the job cannot take output back.
+        """
+        publishers, _ = self._outputs()
+        if not all(publisher.withdraws for publisher in publishers):
+            return None
+        found: list[CheckpointMetadata] = []
+        for checkpoint_id in range(snapshot.checkpoint_id + 1, newest + 1):
+            directory = join(parent(snapshot.directory), f"chk-{checkpoint_id}")
+            listing = self._listing(CompletedSnapshot(checkpoint_id, directory, Origin.CHECKPOINT))
+            if listing is None or listing.checkpoint_id != checkpoint_id:
+                return None
+            found.append(listing)
+        return found
 
     def _read(self, snapshot: CompletedSnapshot) -> CheckpointMetadata:
         return read_metadata(self.storage.for_directory(snapshot.directory), snapshot.directory)

@@ -175,6 +175,15 @@ def test_claims_and_areas_are_private(tmp_path: Path) -> None:
     assert (tmp_path / ".claim/.generation-00000001").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_claim_directory_that_was_opened_to_others_is_closed_again(tmp_path: Path) -> None:
+    (tmp_path / ".claim").mkdir()
+    (tmp_path / ".claim").chmod(0o777)
+
+    acquire(tmp_path)
+
+    assert (tmp_path / ".claim").stat().st_mode & 0o777 == 0o700
+
+
 class NoExclusiveCreation(MemoryFileSystem):
     """Knows no mode `x`, as many drivers."""
 

@@ -6,18 +6,21 @@ import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
+import fsspec
 import msgspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
-from tidemark.errors import ConfigError, FencedError, MetadataError, StorageError
+from tidemark.errors import ConfigError, FencedError, MetadataError, RestoreError, StorageError
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.commits import StagedFile, encode_commits
 from tidemark.runtime.sinks.file_commit import FilesSink
 from tidemark.runtime.sinks.files import FileTaskSink
+from tidemark.runtime.sinks.frontier import Frontier
 
 
 def new_sink(base: Any, job: str = "first", restored: CheckpointMetadata | None = None) -> FilesSink:
@@ -223,6 +226,21 @@ def test_what_0_1_0_staged_is_published_and_its_leftovers_are_swept(tmp_path: Pa
     assert sorted(tmp_path.rglob("*.inprogress")) == sorted(strangers)
 
 
+def test_a_snapshot_of_0_1_0_cannot_name_files_that_no_sink_of_its_job_wrote(tmp_path: Path) -> None:
+    old = CheckpointMetadata(5, 0, "0123456789abcdef")
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    for name in ("report.csv", "p-0-aaaaaaaaaaaa-3-0-7-aaaaaaaa.txt"):
+        (tmp_path / f".{name}.inprogress").write_text("a")
+        evil = StagedFile(f"{tmp_path}/.{name}.inprogress", f"{tmp_path}/{name}", 1, 1, "")
+        sink = FilesSink(vertex, str(tmp_path), "second")
+        sink.claim(old.lineage_id, old)
+        with pytest.raises(MetadataError, match="Nothing was touched"):
+            sink.restore(5, encode_commits([evil]))
+        with pytest.raises(MetadataError, match="Nothing was touched"):
+            sink.withdraw(encode_commits([evil]))
+    assert visible(tmp_path) == []
+
+
 def hostile(base: Path, victim: Path) -> dict[str, tuple[str, str]]:
     """Pairs of paths no sink has written, by what is wrong with them."""
     (base / ".x.inprogress").write_text("evil")
@@ -238,6 +256,7 @@ def hostile(base: Path, victim: Path) -> dict[str, tuple[str, str]]:
         "other name": (f"{base}/.x.inprogress", f"{base}/published"),
         "no staged file": (f"{base}/published", f"{base}/x"),
         "another claim": (f"{base}/.tidemark-0/.area-00000001-0000000000000000/.x.inprogress", f"{base}/x"),
+        "a file of ours that we did not stage": (f"{base}/.x.inprogress", f"{base}/x"),
         "into a claim": (f"{base}/.tidemark-0/.x.inprogress", f"{base}/.tidemark-0/x"),
         "nul": (f"{base}/.x\0.inprogress", f"{base}/x\0"),
         "empty name": (f"{base}//.x.inprogress", f"{base}//x"),
@@ -246,16 +265,16 @@ def hostile(base: Path, victim: Path) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("kind", [
     "final outside", "staged outside", "both outside", "dots in final", "dots elsewhere", "other name",
-    "no staged file", "another claim", "into a claim", "nul", "empty name",
+    "no staged file", "another claim", "into a claim", "nul", "empty name", "a file of ours that we did not stage",
 ])  # fmt: skip
 def test_a_snapshot_cannot_make_the_sink_touch_other_files(tmp_path: Path, kind: str) -> None:
     base, victim = tmp_path / "out", tmp_path / "victim"
     base.mkdir()
     victim.mkdir()
     evil, final = hostile(base, victim)[kind]
-    (base / ".good.inprogress").write_text("good")
-    good = StagedFile(f"{base}/.good.inprogress", f"{base}/good", 1, 4, "")
-    prepared = encode_commits([good, StagedFile(evil, final, 1, 4, "")])
+    dead = new_sink(base)
+    good = staged(dead, base, "good")
+    prepared = encode_commits([*good, StagedFile(evil, final, 1, 4, "")])
     sink = new_sink(base, "second", snapshot("first", 1))
 
     with pytest.raises(MetadataError) as caught:
@@ -263,7 +282,9 @@ def test_a_snapshot_cannot_make_the_sink_touch_other_files(tmp_path: Path, kind:
 
     assert caught.value.path is not None
     assert repr(evil)[1:-1] in str(caught.value)
-    assert (base / ".good.inprogress").exists(), "nothing is touched before everything is checked"
+    assert list(Path(str(sink.staging)).glob("*.inprogress")), (
+        "nothing is touched before everything is checked"
+    )
     assert os.listdir(victim) == [".y.inprogress"]
     assert (base / "published").read_text() == "good"
     if kind != "both outside":
@@ -328,10 +349,15 @@ def test_a_sink_with_a_new_directory_leaves_what_the_old_one_published(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "bucket", ["../x", "a/../../x", "/etc", "a//b", "a/", ".", "a\0b", ".tidemark-0", None]
-)
-def test_a_bucket_that_leaves_the_base_path_is_refused(tmp_path: Path, bucket: Any) -> None:
+    "bucket",
+    [
+        "../x", "a/../../x", "/etc", "a//b", "a/", ".", "a\0b", ".tidemark-0", None, 7, b"x",
+        "x" * 256, "\u00e4" * 128, "a/" + "x" * 256, "/".join(["x" * 200] * 20), "a\ud800", "file", "file/below",
+    ],
+)  # fmt: skip
+def test_a_bucket_that_is_no_directory_below_the_base_path_is_refused(tmp_path: Path, bucket: Any) -> None:
     sink = new_sink(tmp_path / "out")
+    (tmp_path / "out/file").touch()
 
     with pytest.raises(ConfigError, match="no directory below the sink's base path"):
         staged(sink, tmp_path / "out", "a", bucket=bucket)
@@ -454,3 +480,232 @@ def test_accepted_duplicates_are_said_in_the_log_and_the_driver_goes_on(tmp_path
     sink.verify_claim()
     with pytest.raises(FencedError):
         alive.verify_claim()
+
+
+def prepared_by(sink: FilesSink, base: Any, checkpoint_id: int, *texts: str) -> bytes:
+    """The list of a checkpoint that covers one file per text."""
+    sink.take([], staged(sink, base, *texts), 0)
+    return sink.prepare(checkpoint_id)
+
+
+def test_a_staged_file_that_vanishes_before_its_commit_fails_the_job_and_publishes_nothing(
+    tmp_path: Path,
+) -> None:
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    first = prepared_by(sink, tmp_path, 1, "1")
+    sink.commit(1)
+    prepared = prepared_by(sink, tmp_path, 2, "a", "b")
+    lost = sorted(tmp_path.rglob("*.inprogress"))[0]
+    lost.unlink()
+
+    with pytest.raises(
+        StorageError, match=r"neither staged .* nor visible, so its 1 records are lost"
+    ) as caught:
+        sink.commit(2)
+
+    assert lost.name[1:].removesuffix(".inprogress") in str(caught.value)
+    assert visible(tmp_path) == ["1"]
+    # The next attempt, and the next driver, find the same; the one before it can still be gone back to.
+    sink.claim("first", snapshot("first", 2))
+    with pytest.raises(RestoreError, match="of checkpoint 2 cannot be published"):
+        sink.restore(2, prepared)
+    with pytest.raises(RestoreError, match="checkpoint 2 of job first cannot be published"):
+        new_sink(tmp_path, "second", snapshot("first", 2)).restore(2, prepared)
+    new_sink(tmp_path, "third", snapshot("first", 1)).restore(1, first)
+    assert visible(tmp_path) == ["1"]
+    assert not list(tmp_path.rglob("*.inprogress"))
+
+
+@pytest.mark.parametrize("deleted", [".tidemark-*", ".tidemark-*/.area-*/*.inprogress"])
+def test_a_snapshot_whose_output_was_deleted_before_it_was_published_is_refused(
+    tmp_path: Path, deleted: str
+) -> None:
+    dead = new_sink(tmp_path)
+    dead.restore(None, b"")
+    prepared = prepared_by(dead, tmp_path, 1, "a")
+    for path in tmp_path.glob(deleted):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    sink = new_sink(tmp_path, "second", snapshot("first", 1))
+    for _ in range(2):
+        with pytest.raises(RestoreError, match="checkpoint 1 of job first cannot be published"):
+            sink.restore(1, prepared)
+
+
+def test_files_swept_by_an_attempt_that_did_not_know_the_snapshot_are_missed(tmp_path: Path) -> None:
+    """Its metadata was written, but reported as failed, and could not be deleted."""
+    driver = new_sink(tmp_path)
+    driver.restore(None, b"")
+    phantom = prepared_by(driver, tmp_path, 1, "a")
+    driver.claim("first", None)
+    driver.restore(None, b"")
+
+    with pytest.raises(RestoreError, match=r"neither staged .* nor visible"):
+        new_sink(tmp_path, "second", snapshot("first", 1)).restore(1, phantom)
+
+
+def test_a_driver_that_died_amid_publishing_leaves_a_doubt_that_is_said_aloud(tmp_path: Path, caplog) -> None:
+    dead = new_sink(tmp_path)
+    dead.restore(None, b"")
+    prepared = prepared_by(dead, tmp_path, 1, "a", "b")
+    dead._note(Frontier("first", 1))
+    gone = sorted(tmp_path.rglob("*.inprogress"))[0]
+    gone.unlink()
+
+    new_sink(tmp_path, "second", snapshot("first", 1)).restore(1, prepared)
+
+    assert len(visible(tmp_path)) == 1
+    assert "RECORDS ARE LOST" in caplog.text
+    assert gone.name[1:].removesuffix(".inprogress") in caplog.text
+
+
+def test_a_publication_is_noted_as_begun_before_the_first_file_and_as_done_after_the_last(
+    tmp_path: Path,
+) -> None:
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    prepared_by(sink, tmp_path, 1, "a")
+    area = Path(str(sink.staging))
+    sink.commit(1)
+
+    note = msgspec.json.decode((area / ".frontier").read_bytes(), type=Frontier)
+    assert (note.published, note.settled) == (1, True)
+    assert not msgspec.json.decode(b'{"job_id": "first", "published": 1}', type=Frontier).settled
+
+
+def test_a_file_fetched_early_is_not_missed_by_a_checkpoint_that_overlaps(tmp_path: Path) -> None:
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    prepared_by(sink, tmp_path, 1, "a")
+    both = prepared_by(sink, tmp_path, 2, "b")
+    sink.commit(1)
+    next(tmp_path.glob("p-*")).unlink()
+
+    new_sink(tmp_path, "second", snapshot("first", 2)).restore(2, both)
+
+    assert visible(tmp_path) == ["b"]
+
+
+@pytest.mark.parametrize("restoring", [False, True])
+def test_a_staged_file_with_a_flipped_byte_is_not_published(tmp_path: Path, restoring: bool) -> None:
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    prepared = prepared_by(sink, tmp_path, 1, "abc")
+    next(tmp_path.rglob("*.inprogress")).write_text("abX")
+
+    if restoring:
+        with pytest.raises(RestoreError, match="other bytes than were written"):
+            new_sink(tmp_path, "second", snapshot("first", 1)).restore(1, prepared)
+    else:
+        with pytest.raises(StorageError, match="other bytes than were written"):
+            sink.commit(1)
+    assert visible(tmp_path) == []
+
+
+def test_another_file_of_the_final_name_is_not_replaced(tmp_path: Path) -> None:
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    files = staged(sink, tmp_path, "abc")
+    sink.take([], files, 0)
+    sink.prepare(1)
+    Path(files[0].final).write_text("xyz")
+
+    with pytest.raises(StorageError, match="another file is at"):
+        sink.commit(1)
+    assert visible(tmp_path) == ["xyz"]
+    # A copy that was not followed by its delete, as object stores rename, is the same file.
+    Path(files[0].final).write_text("abc")
+    sink.commit(1)
+    assert visible(tmp_path) == ["abc"]
+
+
+def test_files_that_could_not_be_published_stay_staged_for_the_next_driver(tmp_path: Path) -> None:
+    dead = new_sink(tmp_path)
+    dead.restore(None, b"")
+    prepared = prepared_by(dead, tmp_path, 1, "a", "b")
+    hidden = sorted(tmp_path.rglob("*.inprogress"))[0]
+    text = hidden.read_text()
+    hidden.unlink()
+    second = new_sink(tmp_path, "second", snapshot("first", 1))
+    with pytest.raises(RestoreError):
+        second.restore(1, prepared)
+    second.close(restorable=True)
+
+    area = next(tmp_path.glob(".tidemark-*/.area-*"))
+    (area / hidden.name).write_text(text)
+    new_sink(tmp_path, "third", snapshot("first", 1)).restore(1, prepared)
+
+    assert visible(tmp_path) == ["a", "b"]
+
+
+def three_checkpoints(base: Path) -> list[CheckpointMetadata]:
+    """Of a job that has published a file for each."""
+    sink = new_sink(base)
+    sink.restore(None, b"")
+    found = []
+    for number in (1, 2, 3):
+        prepared = prepared_by(sink, base, number, str(number))
+        sink.commit(number)
+        found.append(CheckpointMetadata(number, 0, "first", lineage="first", sink_commits={"out": prepared}))
+    return found
+
+
+def test_a_driver_that_dies_amid_taking_back_is_followed_by_one_that_goes_on_with_it(tmp_path: Path) -> None:
+    first, second, third = three_checkpoints(tmp_path)
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    fetched = next(path for path in tmp_path.glob("p-*") if path.read_text() == "1")
+    fetched.unlink()
+    area = next(tmp_path.glob(".tidemark-*/.area-*"))
+    (area / ".frontier").write_bytes(msgspec.json.encode(Frontier("first", 3)))
+    next(path for path in tmp_path.glob("p-*") if path.read_text() == "3").unlink()
+
+    sink = FilesSink(vertex, str(tmp_path), "second")
+    asked = []
+    sink.claim("first", first, following=lambda newest: asked.append(newest) or [second, third])
+    sink.restore(1, first.sink_commits["out"])
+
+    assert set(asked) == {3}
+    assert visible(tmp_path) == []
+    # From now on its own output counts, not that of the driver before it.
+    with pytest.raises(FencedError, match="published up to checkpoint 1 of job first"):
+        new_sink(tmp_path, "third", third)
+
+
+def test_an_attempt_that_could_not_take_output_back_leaves_it_to_the_next(tmp_path: Path) -> None:
+    first, second, third = three_checkpoints(tmp_path)
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    published = next(path for path in tmp_path.glob("p-*") if path.read_text() == "3")
+    published.unlink()
+    published.mkdir()
+    sink = FilesSink(vertex, str(tmp_path), "second")
+    with pytest.raises(StorageError, match="cannot be withdrawn"):
+        sink.claim("first", first, following=lambda _newest: [second, third])
+    published.rmdir()
+
+    sink.claim("first", first)
+    sink.restore(1, first.sink_commits["out"])
+
+    assert visible(tmp_path) == ["1"]
+
+
+class Tripwire(MemoryFileSystem):
+    """A server that nobody may ask."""
+
+    protocol = "tripwire"
+    asked: ClassVar[list[str]] = []
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        self.asked.append(path)
+        return []
+
+
+def test_a_snapshot_cannot_make_the_driver_ask_another_server(tmp_path: Path) -> None:
+    fsspec.register_implementation("tripwire", Tripwire, clobber=True)
+    evil = encode_commits(
+        [StagedFile("tripwire://u:p@host/.x.inprogress", "tripwire://u:p@host/x", 1, 1, "")]
+    )
+
+    with pytest.raises(MetadataError, match="is on another file system"):
+        new_sink(tmp_path, "second", snapshot("first", 1)).restore(1, evil)
+    assert Tripwire.asked == []

@@ -1,15 +1,17 @@
 """What a checkpoint stores of a file sink, and which files such a list may name.
 
 A snapshot may come from anywhere, so its lists are hostile input: decoded with bounds, and a file is only
-named by one of the two shapes we write, both inside the sink's base path:
+named by one of the two shapes we write, both inside the sink's base path (the second one by snapshots of 0.1.0):
 
     <base>/.tidemark-<claim>/.area-<n>-<token>/.<name>.inprogress  ->  <base>/<bucket>/<name>
-    <base>/<bucket>/.<name>.inprogress                             ->  <base>/<bucket>/<name>      (0.1.0)
+    <base>/<bucket>/.<name>.inprogress                             ->  <base>/<bucket>/<name>
 """
 
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -33,6 +35,9 @@ __all__ = [
 ]
 
 _CLAIMS = ".tidemark-"
+_MAX_NAME = 255
+_MAX_PATH = 4095
+"""Bytes of a name and of a path that every file system we know takes."""
 _Path = Annotated[str, msgspec.Meta(min_length=1, max_length=8192)]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -85,18 +90,46 @@ def staged_name(name: str) -> str:
     return f".{name}.inprogress"
 
 
-def checked_bucket(bucket: str) -> str:
-    """A bucket that stays below the base path.
+def checked_bucket(base: str, bucket: str) -> str:
+    """The directory of a bucket, which stays below the base path and can be made.
 
     Raises:
-        ConfigError: It is absolute, leaves the base path, or is no path at all.
+        ConfigError: The bucket is absolute, leaves the base path, is no path at all or one no file system takes.
     """
-    if bucket == "" or (isinstance(bucket, str) and _is_plain(bucket) and not bucket.startswith(_CLAIMS)):
-        return bucket
+    if bucket == "":
+        return base
+    if isinstance(bucket, str) and _is_plain(bucket) and not bucket.startswith(_CLAIMS):
+        directory = f"{base}/{bucket}"
+        if _fits(directory) and not _is_file(directory):
+            return directory
     raise ConfigError(
-        f"The bucket assigner gave {bucket!r}, which is no directory below the sink's base path. A bucket is "
-        "names joined by '/', none of them empty, '.' or '..'; make it so in get_bucket_id."
+        f"The bucket assigner gave {str(bucket)[:300]!r}, which is no directory below the sink's base path. A "
+        "bucket is names joined by '/', none of them empty, '.' or '..', over 255 bytes or a file's, and short "
+        "enough for a path of 4095 bytes; make it so in get_bucket_id."
     )
+
+
+def _fits(directory: str) -> bool:
+    """Whether a directory and whatever file in it have paths that can be made."""
+    try:
+        path = directory.encode()
+    except UnicodeEncodeError:
+        return False
+    longest = max(len(name) for name in path.split(b"/"))
+    return longest <= _MAX_NAME and len(path) + 1 + _MAX_NAME <= _MAX_PATH
+
+
+def _is_file(directory: str) -> bool:
+    """Whether a file is where a local directory is to be, or above it."""
+    if not is_local(directory):
+        return False
+    try:
+        return stat.S_ISREG(os.stat(local_path(directory)).st_mode)
+    except NotADirectoryError:
+        return True
+    except OSError:
+        # It is not there yet, or publishing will tell.
+        return False
 
 
 def checked_part_name(text: str) -> str:
@@ -126,7 +159,7 @@ def is_inside(base: str, file: StagedFile) -> bool:
     return inside[0]
 
 
-def locate(base: str, claim: str, area: str, file: StagedFile) -> tuple[str, str]:
+def locate(base: str, claim: str, area: str, file: StagedFile, legacy_job: str = "") -> tuple[str, str]:
     """Where a file is staged now and where it will be visible, both relative to the base path.
 
     Args:
@@ -134,6 +167,7 @@ def locate(base: str, claim: str, area: str, file: StagedFile) -> tuple[str, str
         claim: The directory of its claim.
         area: The area of the claim's holder; files of earlier holders have moved there.
         file: As tasks report it or a snapshot lists it.
+        legacy_job: The job of 0.1.0 whose snapshot lists it, if it does.
 
     Raises:
         MetadataError: It is not one of the shapes a sink at this base path writes.
@@ -148,9 +182,14 @@ def locate(base: str, claim: str, area: str, file: StagedFile) -> tuple[str, str
     top, _, inner = folder.partition("/")
     if top == claim and AREA.fullmatch(inner):
         return f"{area}/{name}", final
-    if folder != bucket:
+    if folder != bucket or not legacy_job or not _is_part_of(legacy_job, visible):
         raise _refusal(base, file)
     return staged, final
+
+
+def _is_part_of(job_id: str, name: str) -> bool:
+    """Whether a file's name is one that sinks of a job give: partition, job, sink, attempt, epoch, random."""
+    return re.search(rf"-\d+-{re.escape(job_id[:12])}-\d+-\d+-\d+-[0-9a-f]{{8}}", name) is not None
 
 
 def _inside(base: str, path: str) -> str | None:

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.plan.vertex import Vertex
 
-__all__ = ["CollectSink", "DriverSink", "ImmediateSink", "PrintSink", "TransactionalSink"]
+__all__ = ["CollectSink", "DriverSink", "Following", "ImmediateSink", "PrintSink", "TransactionalSink"]
+
+Following = Callable[[int], Sequence[CheckpointMetadata] | None]
+"""Reads every checkpoint of a snapshot's job behind the snapshot, up to an id; None if one of them is not there."""
 
 
 class DriverSink(Protocol):
@@ -29,13 +32,21 @@ class DriverSink(Protocol):
     def publishes(self) -> bool:
         """Whether output becomes visible with checkpoints, so that leaving one behind would repeat it."""
 
-    def claim(self, lineage: str, restored: CheckpointMetadata | None, *, repeat: bool = False) -> None:
+    def claim(
+        self,
+        lineage: str,
+        restored: CheckpointMetadata | None,
+        *,
+        repeat: bool = False,
+        following: Following | None = None,
+    ) -> None:
         """Make sure, at the start of every attempt, that this driver is the one that may publish here.
 
         Args:
             lineage: Id of the first job of the chain of restores.
             restored: The snapshot the attempt starts from.
             repeat: Whether output that was published beyond the snapshot may come again.
+            following: Given if such output is to be taken back; finds the checkpoints that list it.
 
         Raises:
             FencedError: A newer driver of the lineage owns the sink, or has published beyond the snapshot.
@@ -98,7 +109,14 @@ class ImmediateSink:
     def __init__(self, vertex: Vertex) -> None:
         self.vertex = vertex
 
-    def claim(self, lineage: str, restored: CheckpointMetadata | None, *, repeat: bool = False) -> None:
+    def claim(
+        self,
+        lineage: str,
+        restored: CheckpointMetadata | None,
+        *,
+        repeat: bool = False,
+        following: Following | None = None,
+    ) -> None:
         """Anybody may write."""
 
     def verify_claim(self) -> None:
@@ -164,7 +182,14 @@ class TransactionalSink:
         """Tasks send what they have."""
         return None
 
-    def claim(self, lineage: str, restored: CheckpointMetadata | None, *, repeat: bool = False) -> None:
+    def claim(
+        self,
+        lineage: str,
+        restored: CheckpointMetadata | None,
+        *,
+        repeat: bool = False,
+        following: Following | None = None,
+    ) -> None:
         """What this driver holds is its own."""
 
     def verify_claim(self) -> None:

@@ -2,22 +2,24 @@
 
 Every rename of a staged file is guarded twice: the claim is verified in front of it, and the area the file lies
 in is taken away by whoever claims next, so that a rename that comes late (a driver frozen between the two) finds
-nothing. A staged file that is missing while the claim holds was published before.
+nothing. Before the first file of a checkpoint is renamed all of them are looked at, by `checks.py`: one that is
+neither staged nor visible fails the job unless it is known to have been published.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.config import Options
-from tidemark.errors import FencedError, MetadataError, StorageError
-from tidemark.paths import join, name_of, parent
+from tidemark.errors import FencedError, MetadataError, RestoreError, StorageError, StorageVerdict
+from tidemark.paths import is_local, join, name_of, parent, same_host
 from tidemark.plan.vertex import Vertex
+from tidemark.runtime.sinks.checks import Unpublished, unpublished
 from tidemark.runtime.sinks.claim import Claim
 from tidemark.runtime.sinks.commits import (
     StagedFile,
@@ -27,9 +29,9 @@ from tidemark.runtime.sinks.commits import (
     is_inside,
     locate,
 )
-from tidemark.runtime.sinks.driver import TransactionalSink
+from tidemark.runtime.sinks.driver import Following, TransactionalSink
 from tidemark.runtime.sinks.files import staging_token
-from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, read_frontier
+from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, Progress, progress_of, read_frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
 from tidemark.runtime.sinks.places import Place, open_place
 
@@ -49,6 +51,14 @@ class FilesSink(TransactionalSink):
         self._directory = ""
         self._claim: Claim | None = None
         self._restored: CheckpointMetadata | None = None
+        self._frontier: Frontier | None = None
+        """The newest note, ours or that of the driver before us."""
+        self._left: Sequence[CheckpointMetadata] = ()
+        """Checkpoints whose output is to be taken back before anything is written."""
+        self._renamed: set[str] = set()
+        """Final paths of what this driver has renamed since the note was last settled."""
+        self._owing = False
+        """Whether a complete checkpoint covers files that are not published yet."""
 
     @property
     def staging(self) -> str | None:
@@ -57,27 +67,43 @@ class FilesSink(TransactionalSink):
 
     # The claim
 
-    def claim(self, lineage: str, restored: CheckpointMetadata | None, *, repeat: bool = False) -> None:
+    def claim(
+        self,
+        lineage: str,
+        restored: CheckpointMetadata | None,
+        *,
+        repeat: bool = False,
+        following: Following | None = None,
+    ) -> None:
         """Claim the sink at the first attempt; later ones keep that claim, if it is still theirs."""
         self._restored = restored
-        if self._claim is not None:
+        if self._claim is None:
+            self._claim_first(lineage, restored, repeat, following)
+        else:
             self.verify_claim()
-            return
+        if restored is not None and self._frontier is not None and self._left:
+            self._go_back(self._frontier, restored)
+
+    def _claim_first(
+        self, lineage: str, restored: CheckpointMetadata | None, repeat: bool, following: Following | None
+    ) -> None:
         self._directory = claim_directory(lineage, self.vertex.uid)
         # All that can be refused is refused before the claim, which stops the driver that had it.
         if restored is not None:
             self._own(restored.sink_commits.get(self.vertex.uid, b""))
         with self._mapped("claimed"):
-            self._refuse_behind(read_frontier(self._place, self._directory), restored, repeat)
+            self._refuse_behind(read_frontier(self._place, self._directory), restored, repeat, following)
             subject = f"The file sink '{self.vertex.uid}' at '{self._base}' (lineage {lineage})"
             claim = Claim.acquire(self._place, self._directory, self._job_id, subject)
             try:
                 # And again behind it, because the other one may have published meanwhile.
-                self._refuse_behind(read_frontier(self._place, self._directory), restored, repeat)
+                self._frontier = read_frontier(self._place, self._directory)
+                self._left = self._refuse_behind(self._frontier, restored, repeat, following)
             except FencedError:
                 claim.release(keep_area=True)
                 raise
         self._claim = claim
+        self._owing = restored is not None
 
     def verify_claim(self) -> None:
         """Compare the claim with what is in the sink's own place."""
@@ -86,10 +112,15 @@ class FilesSink(TransactionalSink):
                 self._claim.verify()
 
     def _refuse_behind(
-        self, frontier: Frontier | None, restored: CheckpointMetadata | None, repeat: bool
-    ) -> None:
+        self,
+        frontier: Frontier | None,
+        restored: CheckpointMetadata | None,
+        repeat: bool,
+        following: Following | None,
+    ) -> Sequence[CheckpointMetadata]:
+        """What is to be taken back before the job can start from a snapshot; nothing if it need not."""
         if frontier is None or frontier.admits(restored):
-            return
+            return ()
         start = (
             "the beginning"
             if restored is None
@@ -101,13 +132,41 @@ class FilesSink(TransactionalSink):
         )
         if repeat:
             _log.warning("%s and writes records again.", problem)
-            return
+            return ()
+        if following is not None and restored is not None and restored.job_id == frontier.job_id:
+            left = following(frontier.published)
+            if left is not None and all([self._owns(metadata, restored.job_id) for metadata in left]):
+                _log.warning("%s. What was published in between is taken back.", problem)
+                return left
+        option = Options.CHECKPOINTING_ALLOW_FALLBACK.key
+        withdraw = (
+            f"have that output taken back with {option}: withdraw"
+            if following is None
+            else "(that output cannot be taken back, though the option is 'withdraw': it takes every checkpoint in "
+            "between, readable and beside this one, and no other sink or function that acts on checkpoints)"
+        )
         raise FencedError(
             f"{problem} and would write records again. Start from the newest snapshot or give the sink another "
-            "directory; to accept duplicates, end the other driver and set "
-            f"{Options.CHECKPOINTING_ALLOW_FALLBACK.key}: duplicate.",
+            f"directory; or end the other driver and {withdraw} or accept duplicates with {option}: duplicate.",
             path=self._base,
         )
+
+    def _owns(self, metadata: CheckpointMetadata, job_id: str) -> bool:
+        """Whether all that a checkpoint published is in this sink's directory."""
+        files = decode_commits(metadata.sink_commits.get(self.vertex.uid, b""), self.vertex.uid)
+        inside = all([is_inside(self._base, file) and bool(self._locate(file)) for file in files])
+        return inside and metadata.job_id == job_id
+
+    def _go_back(self, frontier: Frontier, restored: CheckpointMetadata) -> None:
+        """Take back what was published behind a snapshot; after a crash amid it the next start goes on with it."""
+        uid = self.vertex.uid
+        with self._mapped("withdrawn"):
+            # From here on nothing may be taken for fetched by a reader.
+            self._note(msgspec.structs.replace(frontier, settled=False))
+            for metadata in reversed(self._left):
+                self.withdraw(metadata.sink_commits.get(uid, b""), restored.sink_commits.get(uid, b""))
+            self._note(Frontier(frontier.job_id, restored.checkpoint_id, settled=frontier.settled))
+        self._left = ()
 
     def _note(self, frontier: Frontier) -> None:
         assert self._claim is not None
@@ -116,6 +175,7 @@ class FilesSink(TransactionalSink):
         except FileNotFoundError:
             self._claim.verify()
             raise
+        self._frontier = frontier
 
     # The two phases
 
@@ -128,14 +188,21 @@ class FilesSink(TransactionalSink):
         return encode_commits(items)
 
     def commit(self, checkpoint_id: int) -> None:
-        """Note that the checkpoint is being published, then publish it."""
-        due = [key for key in self._prepared if key <= checkpoint_id]
+        """Look at all files, note that the checkpoint is being published, publish it, note that it is."""
+        due = sorted(key for key in self._prepared if key <= checkpoint_id)
         if not due:
             return
+        self._owing = True
         self.verify_claim()
-        with self._mapped("published"):
-            self._note(Frontier(self._job_id, max(due)))
-        super().commit(checkpoint_id)
+        files = [file for key in due for file in self._prepared[key]]
+        # Checkpoints that were prepared before this one is published list its files, too.
+        overlaps = len(due) < len(self._prepared)
+        known = () if self._frontier is None else self._frontier.shared
+        shared = (*known, *(file.final for file in files)) if overlaps else ()
+        self._let_out(files, f"checkpoint {due[-1]}", Frontier(self._job_id, due[-1], shared=shared))
+        for key in due:
+            del self._prepared[key]
+        self._owing = False
 
     def finish(self) -> None:
         """Let out everything, covered by a checkpoint or not."""
@@ -144,51 +211,81 @@ class FilesSink(TransactionalSink):
         super().finish()
 
     def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
-        """Publish what the checkpoint covers; whatever else drivers of this lineage staged goes."""
+        """Publish what the checkpoint covers; whatever else drivers of this lineage staged goes.
+
+        Raises:
+            RestoreError: A file the checkpoint lists is lost, or is not what was written.
+        """
         covered = self._own(prepared)
-        if checkpoint_id is not None:
-            self.commit(checkpoint_id)
-        with self._mapped("restored"):
-            self._note(Frontier.at_start(self._job_id, self._restored))
-        self.publish(covered)
+        try:
+            if checkpoint_id is not None:
+                self.commit(checkpoint_id)
+            self._owing = True
+            self._publish_covered(covered)
+        except StorageError as exc:
+            if exc.verdict is StorageVerdict.TRANSIENT:
+                raise
+            raise RestoreError(str(exc), path=exc.path, operator_uid=self.vertex.uid) from exc
+        self._owing = False
         with self._mapped("swept"):
             self._sweep()
-            if self._restored is not None and not self._restored.lineage:
-                sweep_legacy(self._base, staging_token(self._restored.job_id, self.vertex.id))
+            if self._legacy_job:
+                sweep_legacy(self._base, staging_token(self._legacy_job, self.vertex.id))
         self._prepared, self._pending = {}, []
+
+    def _publish_covered(self, covered: list[StagedFile]) -> None:
+        restored = self._restored
+        progress = Progress.ALL if restored is None else progress_of(self._frontier, restored)
+        what = "" if restored is None else f"checkpoint {restored.checkpoint_id} of job {restored.job_id}"
+        # While nothing is missing the note says what the one before it said.
+        settled = progress is Progress.ALL
+        start = Frontier.at_start(self._job_id, restored, settled=settled)
+        self._let_out(covered, what, start, progress, restoring=True)
 
     def publish(self, items: list[StagedFile]) -> None:
         """Rename each file that is still staged.
 
         Raises:
             FencedError: A newer driver has taken them away.
-            StorageError: A file cannot be renamed, or its size is not what was staged.
+            StorageError: A file cannot be renamed, is gone, or is not what was staged.
         """
-        folders = set()
-        for file in items:
-            if self._publish(file):
-                folders.add(self._locate(file)[1].rpartition("/")[0])
-        with self._mapped("published"):
-            for folder in sorted(folders):
-                self._place.sync(folder)
+        self._let_out(items, "the end of the job", None)
 
-    def _publish(self, file: StagedFile) -> bool:
-        """Whether the file had not been published yet."""
-        source, target = self._locate(file)
+    def _let_out(
+        self,
+        files: list[StagedFile],
+        what: str,
+        note: Frontier | None,
+        progress: Progress = Progress.NONE,
+        *,
+        restoring: bool = False,
+    ) -> None:
+        """Publish files between two notes; a crash in between leaves each of them staged or visible."""
+        known = self._renamed if self._frontier is None else self._renamed.union(self._frontier.shared)
         with self._mapped("published"):
-            try:
-                size = self._place.size(source)
-                if size != file.size:
-                    raise StorageError(
-                        f"Staged output '{file.staged}' has {size} bytes instead of {file.size}.",
-                        path=file.staged,
-                    )
-                self._place.move(source, target)
-            except FileNotFoundError:
-                # Published before a crash, and perhaps fetched by a reader since; or no longer ours to publish.
-                self.verify_claim()
-                return False
-        return True
+            located = [Unpublished(file, *self._locate(file)) for file in files]
+            hashed = restoring or is_local(self._base)
+            staged = unpublished(
+                self._place, located, what, progress, known, self.verify_claim, hashed=hashed
+            )
+            if note is not None and staged:
+                self._note(note)
+            for entry in staged:
+                self._rename(entry)
+            for folder in sorted({entry.target.rpartition("/")[0] for entry in staged}):
+                self._place.sync(folder)
+            if note is not None:
+                self._note(msgspec.structs.replace(note, settled=True))
+                self._renamed.clear()
+
+    def _rename(self, entry: Unpublished) -> None:
+        try:
+            self._place.move(entry.source, entry.target)
+        except FileNotFoundError:
+            # No longer ours to publish, or somebody deletes what is staged just now.
+            self.verify_claim()
+            raise
+        self._renamed.add(entry.file.final)
 
     def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
         """Delete the files of a checkpoint, published or still staged, unless a reader has fetched them."""
@@ -209,13 +306,14 @@ class FilesSink(TransactionalSink):
     def close(self, *, restorable: bool = False) -> None:
         """Remove what was never committed, and release the claim; one that is lost is left alone.
 
-        What is published stays noted where snapshots remain that a job could be started from.
+        What is published stays noted where snapshots remain that a job could be started from, and files that
+        one of them covers stay staged if they could not be published.
         """
         self._prepared, self._pending = {}, []
         if self._claim is None:
             return
         with self._mapped("closed"):
-            if self._claim.is_held():
+            if self._claim.is_held() and not (restorable and self._owing):
                 self._sweep()
             self._claim.release(keep_area=restorable)
         self._claim = None
@@ -241,6 +339,15 @@ class FilesSink(TransactionalSink):
         return own
 
     def _refuse_unpublished(self, file: StagedFile) -> None:
+        if not is_local(file.staged) and not same_host(file.staged, self._base):
+            # Not even looked at: a snapshot must not make us log in somewhere.
+            raise MetadataError(
+                f"The snapshot lists {file.staged!r}, which is on another file system than the directory of sink "
+                f"'{self.vertex.uid}', '{self._base}'. Start the job with the sink's former directory; if all it "
+                "lists is published, give the sink at the new directory another uid.",
+                path=file.staged,
+                operator_uid=self.vertex.uid,
+            )
         with self._mapped("restored"):
             there = name_of(file.staged) in open_place(parent(file.staged)).names("")
         if there:
@@ -255,7 +362,12 @@ class FilesSink(TransactionalSink):
     def _locate(self, file: StagedFile) -> tuple[str, str]:
         # Without a claim this only checks what a snapshot lists.
         area = "" if self._claim is None else self._claim.area
-        return locate(self._base, self._directory, area, file)
+        return locate(self._base, self._directory, area, file, self._legacy_job)
+
+    @property
+    def _legacy_job(self) -> str:
+        """The job of 0.1.0 that the snapshot comes from; lineages are younger."""
+        return "" if self._restored is None or self._restored.lineage else self._restored.job_id
 
     def _sweep(self) -> None:
         """Delete whatever is staged; call it when none of it is wanted."""

@@ -117,7 +117,7 @@ class FileTaskSink:
                 self._done.append(self._open.pop(bucket).close())
 
     def _begin(self, bucket: str) -> _Part:
-        directory = f"{self._base}/{checked_bucket(bucket)}" if bucket != "" else self._base
+        directory = checked_bucket(self._base, bucket)
         name = f"{self._prefix}-{self._unique}-{uuid.uuid4().hex[:8]}{self._suffix}"
         part = self._open[bucket] = _Part(self._staging, directory, name)
         return part

@@ -3,9 +3,13 @@
 Two drivers may be started from one snapshot, one after the other. When the second one comes, the first may have
 published output that the second would produce again. The holder of a claim therefore notes in its area where
 it started and what it has published last; the area, and the note in it, pass to the next claimant in one step.
+The note is written before the first rename and again after the last one. So a listed file that is neither staged
+nor visible is told apart: it was fetched by a reader (all was published), or it is lost (nothing was).
 """
 
 from __future__ import annotations
+
+from enum import Enum
 
 import msgspec
 
@@ -13,9 +17,18 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.runtime.sinks.claim import areas_of
 from tidemark.runtime.sinks.places import Place
 
-__all__ = ["FRONTIER", "Frontier", "read_frontier"]
+__all__ = ["FRONTIER", "Frontier", "Progress", "progress_of", "read_frontier"]
 
 FRONTIER = ".frontier"
+
+
+class Progress(Enum):
+    """How much of a snapshot's output has been published."""
+
+    NONE = "none"
+    BEGUN = "begun"
+    """Some of it, perhaps all: whoever published died in between, or kept no such notes."""
+    ALL = "all"
 
 
 class Frontier(msgspec.Struct, frozen=True):
@@ -27,15 +40,19 @@ class Frontier(msgspec.Struct, frozen=True):
     origin_job: str = ""
     origin_checkpoint: int = 0
     """The snapshot it started from, if it did."""
+    settled: bool = False
+    """Whether all output up to here is visible, rather than some of it."""
+    shared: tuple[str, ...] = ()
+    """Final paths of published files that a checkpoint prepared before their publication lists, too."""
 
     @staticmethod
-    def at_start(job_id: str, restored: CheckpointMetadata | None) -> Frontier:
+    def at_start(job_id: str, restored: CheckpointMetadata | None, *, settled: bool = False) -> Frontier:
         """Of a job that begins an attempt at a snapshot."""
         if restored is None:
-            return Frontier(job_id)
+            return Frontier(job_id, settled=settled)
         if restored.job_id == job_id:
-            return Frontier(job_id, restored.checkpoint_id)
-        return Frontier(job_id, 0, restored.job_id, restored.checkpoint_id)
+            return Frontier(job_id, restored.checkpoint_id, settled=settled)
+        return Frontier(job_id, 0, restored.job_id, restored.checkpoint_id, settled)
 
     def admits(self, restored: CheckpointMetadata | None) -> bool:
         """Whether a job may start at a snapshot without producing again what is published.
@@ -51,12 +68,29 @@ class Frontier(msgspec.Struct, frozen=True):
         origin = (self.origin_job, self.origin_checkpoint)
         return not self.published and origin == (restored.job_id, restored.checkpoint_id)
 
+    def progress_of(self, restored: CheckpointMetadata) -> Progress:
+        """How much of a snapshot's output the last holder, or one before it, has published."""
+        newest = Progress.ALL if self.settled else Progress.BEGUN
+        if restored.job_id == self.job_id:
+            return newest if restored.checkpoint_id <= self.published else Progress.NONE
+        if (restored.job_id, restored.checkpoint_id) == (self.origin_job, self.origin_checkpoint):
+            # Whoever has published something of its own had published what it started from.
+            return Progress.ALL if self.published else newest
+        return Progress.BEGUN
+
     def __str__(self) -> str:
         if self.published:
             return f"checkpoint {self.published} of job {self.job_id}"
         if self.origin_job:
             return f"checkpoint {self.origin_checkpoint} of job {self.origin_job}"
         return f"the start of job {self.job_id}"
+
+
+def progress_of(frontier: Frontier | None, restored: CheckpointMetadata) -> Progress:
+    """How much of a snapshot's output is published, as far as notes tell; 0.1.0 kept none."""
+    if frontier is None:
+        return Progress.NONE if restored.lineage else Progress.BEGUN
+    return frontier.progress_of(restored)
 
 
 def read_frontier(place: Place, directory: str) -> Frontier | None:

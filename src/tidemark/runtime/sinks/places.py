@@ -17,12 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
+import xxhash
+
 from tidemark.paths import is_local, local_path, remote
 
 __all__ = ["Place", "create_staged", "open_place"]
 
 _TRIES = 8
 """How often a directory that vanishes while something is put into it is made again."""
+_CHUNK = 1 << 20
 
 
 class Place(Protocol):
@@ -32,7 +35,7 @@ class Place(Protocol):
         """Names directly inside a directory; none if there is no such directory."""
 
     def make_private(self, path: str) -> None:
-        """Make a directory for the owner only, unless it is there; its parents follow the umask.
+        """Make a directory for the owner only; one that is there is closed to others. Its parents follow the umask.
 
         Raises:
             PermissionError: It is there, and it is somebody else's or no directory.
@@ -66,6 +69,9 @@ class Place(Protocol):
             FileNotFoundError: It is not there.
             OSError: It is no regular file.
         """
+
+    def digest(self, path: str) -> str:
+        """The checksum (xxh3_128) of a file's bytes."""
 
     def move(self, source: str, target: str) -> None:
         """Rename a file; the directories above `target` are made.
@@ -111,6 +117,13 @@ def create_staged(directory: str, name: str) -> Any:
     return place.filesystem.open(place.full(name), "wb")
 
 
+def _digest(file: Any) -> str:
+    checksum = xxhash.xxh3_128()
+    while data := file.read(_CHUNK):
+        checksum.update(data)
+    return checksum.hexdigest()
+
+
 class _LocalPlace:
     """A directory of a local disk, or of anything mounted."""
 
@@ -127,10 +140,14 @@ class _LocalPlace:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=at)
             found = os.stat(name, dir_fd=at, follow_symlinks=False)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise PermissionError(
-                errno.EPERM, "is no directory of the user this driver runs as", f"{self._root}/{path}"
-            )
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                raise PermissionError(
+                    errno.EPERM, "is no directory of the user this driver runs as", f"{self._root}/{path}"
+                )
+            if found.st_mode & 0o077:
+                # Some mounts keep no modes; there this changes nothing.
+                with suppress(PermissionError), self._directory(path) as own:
+                    os.fchmod(own, 0o700)
 
     def create(self, path: str, data: bytes) -> None:
         with self._parent(path) as (at, name):
@@ -159,6 +176,12 @@ class _LocalPlace:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "is no regular file", f"{self._root}/{path}")
         return found.st_size
+
+    def digest(self, path: str) -> str:
+        with self._parent(path) as (at, name):
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=at)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            return _digest(file)
 
     def move(self, source: str, target: str) -> None:
         for _ in range(_TRIES):
@@ -276,6 +299,10 @@ class _RemotePlace:
     def size(self, path: str) -> int:
         self.filesystem.invalidate_cache()
         return int(self.filesystem.info(self.full(path))["size"])
+
+    def digest(self, path: str) -> str:
+        with self.filesystem.open(self.full(path), "rb") as file:
+            return _digest(file)
 
     def move(self, source: str, target: str) -> None:
         if not self.filesystem.exists(self.full(source)):
