@@ -50,6 +50,8 @@ MAX_BODY = 1 << 32
 """Bytes of the largest body, unless a connection has a limit of its own; more than any batch of records has."""
 _AT_ONCE = 1 << 24
 """Bytes allocated on a peer's word alone, more than batches have; a larger frame's buffer doubles when it is full."""
+_BACKLOG = 4096
+"""Connections the kernel keeps waiting. Beyond it drops them, honest ones too, which then try again ever later."""
 _BUFFER = 1 << 20
 """Kernel buffer of unix sockets: a batch should fit, or both ends wake up for every 200 kB."""
 
@@ -163,7 +165,7 @@ class SharedConnection(Connection):
             super().send(header, body)
 
 
-def listen(address: str, backlog: int = 512) -> tuple[socket.socket, str]:
+def listen(address: str, backlog: int = _BACKLOG) -> tuple[socket.socket, str]:
     """Bind and listen; port 0 picks one. Returns the socket and the address clients use."""
     scheme, _, rest = address.partition(":")
     host, _, port = rest.rpartition(":")

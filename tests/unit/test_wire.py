@@ -226,6 +226,7 @@ def test_a_header_is_no_larger_than_a_body_may_be():
     ours, theirs = socket.socketpair()
     connection = Connection(ours, "peer", max_body=1000)
     theirs.sendall(struct.pack(">IQ", 1001, 0))
+    theirs.close()
 
     with pytest.raises(WireClosed, match="not ours"):
         connection.receive()
