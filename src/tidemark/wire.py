@@ -2,15 +2,9 @@
 
 Frame: `header_len:u32be | body_len:u64be | header | body`. The header is MessagePack, the body opaque bytes
 (a pickle or an Arrow IPC message). Both ends prove that they know the job's token before the first frame
-is read, so nothing is ever unpickled from a stranger:
-
-    server -> client   nonce(32)
-    client -> server   nonce(32) | HMAC-SHA256(token, "client" + server nonce)
-    server -> client   HMAC-SHA256(token, "server" + client nonce)
-
-Nothing else is read from a peer that has not proved itself, and all of it within one deadline. `connect` is the
-client's side; the server's side is `tidemark.rpc.acceptor`, around `Challenge`. A nonce begins with the number of the
-protocol, 4 bytes: whoever finds another one is talking to another version of tidemark, and says so.
+is read (`tidemark.proof`), so nothing is ever unpickled from a stranger. Nothing else is read from a peer that has
+not proved itself, and all of it within one deadline. `connect` is the client's side; the server's side is
+`tidemark.rpc.acceptor`. After that frames carry neither a signature nor a cipher, unless the socket is one of TLS.
 
 An address is `unix:<path>` or `tcp:<host>:<port>`.
 """
@@ -18,7 +12,6 @@ An address is `unix:<path>` or `tcp:<host>:<port>`.
 from __future__ import annotations
 
 import contextlib
-import hmac
 import os
 import socket
 import ssl
@@ -30,12 +23,12 @@ from typing import Any
 import msgspec
 
 from tidemark.errors import TidemarkError
+from tidemark.proof import AuthenticationError, Response
 
 __all__ = [
     "HANDSHAKE_TIMEOUT_S",
     "MAX_BODY",
     "AuthenticationError",
-    "Challenge",
     "Connection",
     "FrameTooLargeError",
     "SharedConnection",
@@ -45,11 +38,6 @@ __all__ = [
 ]
 
 _PREFIX = struct.Struct(">IQ")
-_PROTOCOL = b"TM\x00\x02"
-"""Its number changes with the meaning of frames; all ends of a job are of one version."""
-_ANOTHER_VERSION = "of another version of tidemark, or none at all; install the same one on both sides"
-_NONCE = 32
-_DIGEST = 32
 _MAX_HEADER = 1 << 26
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -60,6 +48,10 @@ PATIENCE_S = 60.0
 heartbeat, in half that time; a machine that is merely busy must not fail the job."""
 MAX_BODY = 1 << 32
 """Bytes of the largest body, unless a connection has a limit of its own; more than any batch of records has."""
+_AT_ONCE = 1 << 24
+"""Bytes allocated on a peer's word alone, more than batches have; a larger frame's buffer doubles when it is full."""
+_BACKLOG = 4096
+"""Connections the kernel keeps waiting. Beyond it drops them, honest ones too, which then try again ever later."""
 _BUFFER = 1 << 20
 """Kernel buffer of unix sockets: a batch should fit, or both ends wake up for every 200 kB."""
 
@@ -68,38 +60,10 @@ class WireClosed(ConnectionError):
     """The peer is gone."""
 
 
-class AuthenticationError(TidemarkError):
-    """The peer does not know the job's token."""
-
-
 class FrameTooLargeError(TidemarkError):
     """A frame is larger than its connection allows. Send smaller batches or smaller values."""
 
     code = "FRAME_TOO_LARGE"
-
-
-class Challenge:
-    """The server's side of the handshake, without the socket: send `nonce`, read `PROOF` bytes, send `answer`."""
-
-    PROOF = _NONCE + _DIGEST
-    __slots__ = ("_token", "nonce")
-
-    def __init__(self, token: bytes) -> None:
-        self._token = token
-        self.nonce = _nonce()
-
-    def answer(self, proof: bytes) -> bytes:
-        """What to send to a client that sent `proof`.
-
-        Raises:
-            AuthenticationError: The client does not know the token, or is of another version.
-        """
-        theirs, digest = proof[:_NONCE], proof[_NONCE:]
-        if not hmac.compare_digest(digest, _digest(self._token, b"client" + self.nonce)):
-            raise AuthenticationError("The client does not know the job's token.")
-        if not theirs.startswith(_PROTOCOL):
-            raise AuthenticationError(f"The client is {_ANOTHER_VERSION}.")
-        return _digest(self._token, b"server" + theirs)
 
 
 class Connection:
@@ -146,7 +110,7 @@ class Connection:
         """
         head_len, body_len = _PREFIX.unpack(self._exactly(_PREFIX.size))
         # Before anything is allocated: the lengths are the peer's word.
-        if head_len > _MAX_HEADER or body_len > self._max_body:
+        if head_len > min(_MAX_HEADER, self._max_body) or body_len > self._max_body:
             raise WireClosed(f"{self.address} sent a frame that is not ours")
         try:
             header = _decode(self._exactly(head_len))
@@ -165,10 +129,15 @@ class Connection:
         self._socket.close()
 
     def _exactly(self, size: int) -> bytearray:
-        buffer = bytearray(size)
+        """The next bytes. What is allocated follows what has arrived: `size` is the peer's word."""
+        buffer = bytearray(size if size < _AT_ONCE else _AT_ONCE)
         view = memoryview(buffer)
         at = 0
         while at < size:
+            if at == len(buffer):
+                view.release()
+                buffer += bytes(min(at, size - at))
+                view = memoryview(buffer)
             try:
                 got = self._socket.recv_into(view[at:])
             except TimeoutError:
@@ -196,15 +165,7 @@ class SharedConnection(Connection):
             super().send(header, body)
 
 
-def _nonce() -> bytes:
-    return _PROTOCOL + os.urandom(_NONCE - len(_PROTOCOL))
-
-
-def _digest(token: bytes, message: bytes) -> bytes:
-    return hmac.digest(token, message, "sha256")
-
-
-def listen(address: str, backlog: int = 512) -> tuple[socket.socket, str]:
+def listen(address: str, backlog: int = _BACKLOG) -> tuple[socket.socket, str]:
     """Bind and listen; port 0 picks one. Returns the socket and the address clients use."""
     scheme, _, rest = address.partition(":")
     host, _, port = rest.rpartition(":")
@@ -275,12 +236,18 @@ def _dial(address: str, deadline: float, tls: ssl.SSLContext | None) -> socket.s
 
 def _prove(sock: socket.socket, token: bytes, address: str, deadline: float) -> None:
     """The client's side of the handshake."""
-    theirs = _read(sock, _NONCE, deadline)
-    if not theirs.startswith(_PROTOCOL):
-        raise ConnectionError(f"it is {_ANOTHER_VERSION}")
-    mine = _nonce()
-    sock.sendall(mine + _digest(token, b"client" + theirs))
-    if not hmac.compare_digest(_read(sock, _DIGEST, deadline), _digest(token, b"server" + mine)):
+    response = Response(token, _read(sock, Response.NONCE, deadline), sock)
+    sock.sendall(response.proof)
+    try:
+        digest = _read(sock, Response.DIGEST, deadline)
+    except ConnectionError as exc:
+        hint = (
+            "; it wants to be connected to at its own address and port, without a relay"
+            if response.bound
+            else ""
+        )
+        raise ConnectionError(f"{exc}: the token is another one{hint}") from exc
+    if not response.accepts(digest):
         raise AuthenticationError(f"The peer at {address} does not know the job's token.")
 
 

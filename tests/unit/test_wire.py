@@ -9,6 +9,7 @@ import ssl
 import struct
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ import pytest
 from tests.unit.rpc.strangers import until
 
 from tidemark.config import Options
+from tidemark.proof import Challenge
 from tidemark.rpc import Server
 from tidemark.types.time import to_millis
 from tidemark.wire import (
     PATIENCE_S,
     AuthenticationError,
-    Challenge,
     Connection,
     FrameTooLargeError,
     WireClosed,
@@ -47,7 +48,7 @@ def echo(connection: Connection, header: Any, body: bytearray) -> None:
     connection.send(header, body)
 
 
-@pytest.mark.parametrize("size", [0, 1, 70_000, 5_000_000])
+@pytest.mark.parametrize("size", [0, 1, 70_000, 5_000_000, 40_000_001])
 def test_frames_of_any_size_come_back_unchanged(served, size):
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     connection = connect(served, TOKEN)
@@ -134,6 +135,101 @@ def test_a_client_of_another_version_is_refused_and_the_log_says_why(served, cap
 
     # The line is written after the connection is closed.
     until(lambda: "refused a connection: The client is of another version of tidemark" in caplog.text)
+
+
+class Relay:
+    """Another user of the machine: takes a port, passes the handshake on to the real server, then reads on.
+
+    Attributes:
+        heard: What the client said after the handshake.
+    """
+
+    def __init__(self, real: str, claim: bytes | None = None, host: str = "127.0.0.1") -> None:
+        self._real = real
+        self._claim = claim
+        self.heard = b""
+        self._listener, self.address = listen(f"tcp:{host}:0")
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        host, _, port = self._real.removeprefix("tcp:").rpartition(":")
+        with contextlib.suppress(OSError):
+            client, _ = self._listener.accept()
+            with client, socket.create_connection((host, int(port)), timeout=60) as server:
+                client.settimeout(60)
+                nonce = server.recv(32)
+                client.sendall(nonce if self._claim is None else nonce[:4] + self._claim + nonce[5:])
+                server.sendall(client.recv(64))
+                answer = server.recv(32)
+                if answer:
+                    client.sendall(answer)
+                    self.heard = client.recv(1000)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.mark.parametrize("claim", [None, b"\x00", b"\x01", b"\x07"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+def test_a_relay_on_the_same_machine_is_let_in_by_neither_end(claim, host, caplog):
+    listener, address = listen("tcp:127.0.0.1:0")
+    server = Server([listener], TOKEN, echo, name="echo")
+    relay = Relay(address, claim, host)
+
+    with pytest.raises((WireClosed, AuthenticationError), match=r"did not let us in|does not know"):
+        connect(relay.address, TOKEN).send("secret")
+
+    until(lambda: "or connected to another address and was relayed" in caplog.text)
+    assert relay.heard == b""
+    relay.close()
+    server.close()
+
+
+def test_a_server_that_is_not_bound_is_reached_through_a_tunnel(tmp_path):
+    """As through `ssh -L 40123:<path of the socket>`: the client sees a TCP port, the server a unix socket."""
+    listener, address = listen(f"unix:{tmp_path}/s")
+    server = Server([listener], TOKEN, echo, name="echo")
+    tunnel, outside = listen("tcp:127.0.0.1:0")
+
+    def pass_on() -> None:
+        client, _ = tunnel.accept()
+        with client, socket.socket(socket.AF_UNIX) as inside:
+            inside.connect(address.removeprefix("unix:"))
+            client.sendall(inside.recv(32))
+            inside.sendall(client.recv(64))
+            client.sendall(inside.recv(32))
+
+    threading.Thread(target=pass_on, daemon=True).start()
+
+    connect(outside, TOKEN).close()
+
+    tunnel.close()
+    server.close()
+
+
+def test_an_announced_length_alone_allocates_little():
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours, "peer")
+    theirs.sendall(struct.pack(">IQ", 1, 1 << 32) + b"\xc0")
+    theirs.close()
+
+    tracemalloc.start()
+    with pytest.raises(WireClosed):
+        connection.receive()
+    _now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 1 << 25
+
+
+def test_a_header_is_no_larger_than_a_body_may_be():
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours, "peer", max_body=1000)
+    theirs.sendall(struct.pack(">IQ", 1001, 0))
+    theirs.close()
+
+    with pytest.raises(WireClosed, match="not ours"):
+        connection.receive()
 
 
 def test_an_address_nobody_listens_at_is_named(tmp_path):

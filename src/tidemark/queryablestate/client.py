@@ -32,6 +32,7 @@ from tidemark.queryablestate.codec import StateCodec
 from tidemark.queryablestate.describe import StateDescription
 from tidemark.queryablestate.ports import check_port
 from tidemark.queryablestate.protocol import (
+    MAX_QUERY,
     QUERIES,
     Operation,
     Refused,
@@ -232,10 +233,13 @@ class QueryableStateClient:
     def _typed(
         self, operation: Operation, request: Request, keys: list[Any], codec: StateCodec, deadline: float
     ) -> tuple[StateCodec, bytearray]:
-        """Ask with the client's types, and once more if the job merely declared none."""
+        """Ask with the client's types, and once more if the job merely declared none for keys that are looked up."""
         original, asked = codec, codec.signature()
         known = (request.job_id, request.name, asked)
-        codec = self._adapted.get(known, codec)
+        # Keys of a lookup are only written. Those of a scan are read, with no other type than the client's own.
+        writes_keys = operation is Operation.LOOKUP
+        if writes_keys:
+            codec = self._adapted.get(known, codec)
         while True:
             key_bytes = list(map(codec.key.key_bytes, keys))
             request = msgspec.structs.replace(request, signature=codec.signature(), keys=key_bytes)
@@ -244,7 +248,7 @@ class QueryableStateClient:
             except Refused as exc:
                 job = exc.signature
                 assert job is not None
-                adapted = original.adapted_to(job)
+                adapted = original.with_keys_of(job) if writes_keys else None
                 if adapted is None:
                     raise QueryError(
                         _difference(request.name, asked, job), job_id=request.job_id, name=request.name
@@ -279,6 +283,8 @@ class QueryableStateClient:
                 self._tokens.pop(job_id, None)
                 if time.monotonic() > grace:
                     break
+            except wire.FrameTooLargeError as exc:
+                raise QueryError(f"{exc} Ask for fewer keys at a time.", job_id=job_id, name=name) from exc
             except (wire.WireClosed, TimeoutError) as exc:
                 reason = str(exc) or "no answer came"
             self._closed.wait(min(pause, max(deadline - time.monotonic(), 0)))
@@ -299,7 +305,7 @@ class QueryableStateClient:
         with self._lock:
             pool = self._pools.get(token)
             if pool is None:
-                pool = self._pools[token] = Pool(token, QUERIES, self._tls)
+                pool = self._pools[token] = Pool(token, QUERIES, self._tls, MAX_QUERY)
                 if self._closed.is_set():
                     pool.close()
             return pool
@@ -350,7 +356,8 @@ def _difference(name: str, asked: Signature, job: Signature) -> str:
     ]
     return (
         f"'{name}' does not have the types the query names: in the job {'; '.join(differences)}. "
-        "Use the key type and the descriptor of the job."
+        "Use the key type and the descriptor of the job; for what it declared no type, None and "
+        "Types.PICKLED_BYTE_ARRAY(), which unpickles what the job sends."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemark.errors import SerializationError
@@ -56,20 +56,16 @@ class StateCodec:
             None if self.map_key is None else _type_text(self.map_key),
         )
 
-    def adapted_to(self, job: Signature) -> StateCodec | None:
-        """This codec with pickles where the job declared no type; None if that is not enough.
+    def with_keys_of(self, job: Signature) -> StateCodec | None:
+        """This codec, with pickled keys if that is all the job's types differ in; None if they differ in more.
 
-        A client may know a type that the job did not bother to declare. Python values are the same.
+        A client may know a type of keys that the job did not bother to declare, and keys of a lookup are only written.
+        What is read is never unpickled on a peer's word: for that the client itself has to name no type.
         """
-        untyped = _untyped()
-        text = _type_text(untyped)
-        adapted = StateCodec(
-            self.kind,
-            untyped if job.key == text else self.key,
-            untyped if job.value == text else self.value,
-            untyped if job.map_key == text and self.map_key is not None else self.map_key,
-        )
-        return adapted if adapted.signature() == job else None
+        for codec in (self, replace(self, key=_untyped())):
+            if codec.signature() == job:
+                return codec
+        return None
 
     def encode(self, content: Any) -> Entry:
         """Encode what `KeyedStateBackend.query` found."""

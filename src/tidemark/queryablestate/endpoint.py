@@ -15,9 +15,9 @@ from typing import Any, Self
 from tidemark import wire
 from tidemark.errors import ConfigError
 from tidemark.queryablestate.ports import check_port
-from tidemark.queryablestate.protocol import QUERIES, Operation, Request, decode_request
+from tidemark.queryablestate.protocol import MAX_QUERY, QUERIES, Operation, Request, decode_request
 from tidemark.queryablestate.stats import QueryStatistics
-from tidemark.rpc import Incoming, Server
+from tidemark.rpc import Incoming, Limits, Server
 
 __all__ = ["QueryEndpoint"]
 
@@ -65,7 +65,8 @@ class QueryEndpoint(ABC):
         listener, self.address = self._listen(ports, bind)
         self.port = int(self.address.rpartition(":")[2])
         _log.info("Started the %s @ %s:%d", self.title, bind, self.port)
-        self._server = Server([listener], token, self._respond, name=self.title, tls=tls)
+        limits = Limits(body=MAX_QUERY)
+        self._server = Server([listener], token, self._respond, name=self.title, tls=tls, limits=limits)
 
     @property
     def closed(self) -> bool:

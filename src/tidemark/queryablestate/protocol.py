@@ -29,6 +29,7 @@ import msgspec
 from tidemark.rpc import Codec
 
 __all__ = [
+    "MAX_QUERY",
     "QUERIES",
     "Entry",
     "Operation",
@@ -44,6 +45,9 @@ __all__ = [
     "decode_scan",
     "encode",
 ]
+
+MAX_QUERY = 1 << 26
+"""Bytes of the largest request and of the largest answer; millions of keys, or values of that size together."""
 
 Entry: TypeAlias = list[bytes | None]
 """The encoded content of one state for one key."""

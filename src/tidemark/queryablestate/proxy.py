@@ -7,6 +7,7 @@ answered. Otherwise the client is told to come again.
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import msgspec
 
 from tidemark.queryablestate.endpoint import QueryEndpoint
 from tidemark.queryablestate.protocol import (
+    MAX_QUERY,
     QUERIES,
     Operation,
     Published,
@@ -30,6 +32,8 @@ from tidemark.state.key_groups import stable_hash
 from tidemark.wire import WireClosed
 
 __all__ = ["JobRoute", "QueryableStateClientProxy"]
+
+_log = logging.getLogger(__name__)
 
 _RUNNING = "RUNNING"
 _COMING = frozenset({"CREATED", "FAILING", "RESTARTING", "RECONCILING"})
@@ -94,9 +98,18 @@ class QueryableStateClientProxy(QueryEndpoint):
             ConfigError: None of the ports is free.
         """
         self._routes = routes
-        self._pool = Pool(token, QUERIES, slot_tls)
+        self._pool = Pool(token, QUERIES, slot_tls, MAX_QUERY)
         self._locations: dict[tuple[str, str], _Location] = {}
         super().__init__(ports, token, bind, query_threads=query_threads, tls=tls)
+        if self.port not in ports and ports[0]:
+            _log.warning(
+                "Port %d for queries of state is taken by another process, which may be a job or anything else. This "
+                "job answers on port %d instead: connect to that one (`tidemark info` shows it), or choose "
+                "ports with %s.",
+                ports[0],
+                self.port,
+                self.option,
+            )
 
     def close(self) -> None:
         """Stop listening and drop every connection, to clients and to slots."""

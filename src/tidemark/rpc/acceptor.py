@@ -2,7 +2,9 @@
 
 One thread per acceptor serves every stranger, without waiting for any of them: accepting and handshakes are
 steps between two looks at a selector. So strangers cost neither threads nor, beyond `Limits.handshakes`, file
-descriptors; further ones wait in the kernel's backlog. A connection that has proved to know the token gets a thread
+descriptors; further ones wait in the kernel's backlog. While all places are taken the oldest stranger gives his to
+the next one, after a second in which an honest one would have proved itself long ago: so the backlog moves on whatever
+idlers do. A connection that has proved to know the token gets a thread
 of its own: those are few, and ours.
 
 Nothing a stranger does ends an acceptor, and neither does the lack of file descriptors, memory or threads: it
@@ -32,20 +34,20 @@ _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
-_HASTE = 4
-"""While all places are taken, a handshake gets only this part of its time: idlers must not keep others out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a server lets others cost it."""
 
-    handshakes: int = 64
+    handshakes: int = 128
     """Connections that may be proving themselves at the same time."""
     handshake_s: float = HANDSHAKE_TIMEOUT_S
     """Seconds a handshake may take from accepting to the last byte, TLS included."""
+    crowded_s: float = 1.0
+    """The same while all places are taken: idlers must not keep others out."""
     body: int = MAX_BODY
-    """Bytes of the largest body of a frame, in either direction."""
+    """Bytes of the largest body of a frame, in either direction; a header has no more either."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -214,7 +216,8 @@ class Acceptor:
 
     @property
     def _patience(self) -> float:
-        return self._limits.handshake_s / (_HASTE if self._crowded else 1)
+        limits = self._limits
+        return min(limits.handshake_s, limits.crowded_s) if self._crowded else limits.handshake_s
 
     def _drop(self, stranger: Handshake, why: str) -> None:
         self._forget(stranger)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from tidemark.wire import Challenge, WireClosed
+from tidemark.proof import Challenge, own_binding
+from tidemark.wire import WireClosed
 
 __all__ = ["Handshake"]
 
@@ -65,7 +66,7 @@ class Handshake:
 def _prove(sock: socket.socket, token: bytes) -> _Steps[None]:
     if isinstance(sock, ssl.SSLSocket):
         yield from _ready(sock.do_handshake, selectors.EVENT_READ)
-    challenge = Challenge(token)
+    challenge = Challenge(token, own_binding(sock))
     yield from _send(sock, challenge.nonce)
     proof = b""
     while len(proof) < challenge.PROOF:

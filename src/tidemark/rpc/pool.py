@@ -13,7 +13,8 @@ from tidemark.rpc.messages import REQUEST, read_answer
 
 __all__ = ["Call", "Connections", "Pool", "Unreachable"]
 
-_CONNECT_S = 5.0
+_CONNECT_S = 10.0
+"""More than a server under a flood takes to work off its backlog."""
 _IDLE_PER_ADDRESS = 64
 
 
@@ -25,7 +26,11 @@ class Connections:
     """Connections by address, kept while nobody uses them. Thread-safe."""
 
     def __init__(
-        self, token: bytes, tls: ssl.SSLContext | None = None, connect_s: float = _CONNECT_S
+        self,
+        token: bytes,
+        tls: ssl.SSLContext | None = None,
+        connect_s: float = _CONNECT_S,
+        max_body: int = wire.MAX_BODY,
     ) -> None:
         """Connect to nobody yet.
 
@@ -33,7 +38,9 @@ class Connections:
             token: What is proved to everyone we connect to, and asked of them.
             tls: Client side of TLS, if the servers want it.
             connect_s: Seconds a new connection may take, handshake included.
+            max_body: Bytes of the largest body of a frame, in either direction.
         """
+        self._max_body = max_body
         self._token = token
         self._tls = tls
         self._connect_s = connect_s
@@ -56,7 +63,7 @@ class Connections:
                 return connection
         patience = self._connect_s if timeout is None else min(timeout, self._connect_s)
         try:
-            connection = wire.connect(address, self._token, patience, self._tls)
+            connection = wire.connect(address, self._token, patience, self._tls, self._max_body)
         except (OSError, TidemarkError) as exc:
             raise Unreachable(str(exc)) from exc
         with self._lock:
@@ -102,9 +109,15 @@ class Connections:
 class Pool(Connections):
     """Sends requests to any number of servers of one protocol."""
 
-    def __init__(self, token: bytes, codec: Codec, tls: ssl.SSLContext | None = None) -> None:
-        """Connect to nobody yet; `codec` is that of the servers."""
-        super().__init__(token, tls)
+    def __init__(
+        self,
+        token: bytes,
+        codec: Codec,
+        tls: ssl.SSLContext | None = None,
+        max_body: int = wire.MAX_BODY,
+    ) -> None:
+        """Connect to nobody yet; `codec` and `max_body` are those of the servers."""
+        super().__init__(token, tls, max_body=max_body)
         self.codec = codec
 
     def call(self, address: str, name: str, payload: Any, timeout: float) -> Call:
@@ -113,11 +126,15 @@ class Pool(Connections):
         Raises:
             Unreachable: There is no connection to be had.
             WireClosed: The peer went away; other idle connections to it are dropped too.
+            FrameTooLargeError: The request is too large; nothing was sent.
         """
         connection = self.take(address, timeout)
         try:
             connection.set_timeout(timeout)
             connection.send([REQUEST, 0, name], self.codec.encode(payload))
+        except wire.FrameTooLargeError:
+            self.give_back(connection)
+            raise
         except OSError as exc:
             self.discard(connection)
             self.forget(address)

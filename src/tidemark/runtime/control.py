@@ -27,7 +27,8 @@ from tidemark.jobs import JobRecord, registry_directory, remove_record, write_re
 from tidemark.private_files import private_directory
 from tidemark.queryablestate.ports import parse_port_range
 from tidemark.queryablestate.proxy import JobRoute, QueryableStateClientProxy
-from tidemark.rpc import MSGPACK, Handlers, Server
+from tidemark.rpc import MSGPACK, Handlers, Limits, Server
+from tidemark.runtime.control_client import MAX_MESSAGE
 from tidemark.runtime.history import EndedJob, remember
 from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
 
@@ -113,7 +114,13 @@ class JobControl:
         except BaseException:
             listener.close()
             raise
-        self._server = Server([listener], self._endpoint.token, self._handlers, name="tidemark-control")
+        self._server = Server(
+            [listener],
+            self._endpoint.token,
+            self._handlers,
+            name="tidemark-control",
+            limits=Limits(body=MAX_MESSAGE),
+        )
         summary = job_summary(runner)
         try:
             write_record(

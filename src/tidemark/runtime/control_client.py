@@ -13,9 +13,11 @@ from tidemark.errors import ConfigError, JobNotFoundError, TidemarkError
 from tidemark.jobs import TOKEN_VARIABLE, JobRecord, find_job, token_bytes
 from tidemark.rpc import MSGPACK, Client
 
-__all__ = ["ControlClient", "JobUnreachableError"]
+__all__ = ["MAX_MESSAGE", "ControlClient", "JobUnreachableError"]
 
 _CONNECT_S = 10.0
+MAX_MESSAGE = 1 << 24
+"""Bytes of the largest request to a job and of its largest answer, which describe a job and carry none of its data."""
 
 
 class JobUnreachableError(TidemarkError):
@@ -42,7 +44,9 @@ class ControlClient:
         self.token = token
         self._timeout = timeout
         try:
-            connection = wire.connect(address, token, min(_CONNECT_S, timeout or _CONNECT_S))
+            connection = wire.connect(
+                address, token, min(_CONNECT_S, timeout or _CONNECT_S), max_body=MAX_MESSAGE
+            )
         except (wire.WireClosed, wire.AuthenticationError, OSError) as exc:
             raise JobUnreachableError(
                 f"The job at {address.partition(':')[2]} cannot be reached or refuses the token: {exc}"

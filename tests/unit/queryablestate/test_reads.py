@@ -267,7 +267,7 @@ def test_reading_changes_nothing(cluster, client):
     assert [slot.backend.num_entries() for slot in cluster.slots] == before
 
 
-def test_a_job_without_declared_types_is_read_with_the_clients_types():
+def test_keys_without_a_declared_type_are_found_with_the_clients_type_and_values_are_never_unpickled_unasked():
     states = [queryable(ValueStateDescriptor("v", Types.PICKLED_BYTE_ARRAY()))]
     with (
         Cluster(states, Types.PICKLED_BYTE_ARRAY()) as cluster,
@@ -276,10 +276,15 @@ def test_a_job_without_declared_types_is_read_with_the_clients_types():
         cluster.change(("a", 1), "v", lambda s: s.update((1, "x")))
         key_type = Types.TUPLE([Types.STRING(), Types.LONG()])
         descriptor = ValueStateDescriptor("v", Types.TUPLE([Types.LONG(), Types.STRING()]))
-        for _ in range(2):
-            assert client.get_kv_state(JOB, "v", ("a", 1), key_type, descriptor).get(60).value() == (1, "x")
+        with pytest.raises(QueryError, match=r"values are PICKLED.* Types\.PICKLED_BYTE_ARRAY\(\)"):
+            client.get_kv_state(JOB, "v", ("a", 1), key_type, descriptor).get(60)
         untyped = ValueStateDescriptor("v", Types.PICKLED_BYTE_ARRAY())
-        assert client.get_kv_state(JOB, "v", ("a", 1), None, untyped).get(60).value() == (1, "x")
+        for type_of_keys in (key_type, None, key_type):
+            found = client.get_kv_state(JOB, "v", ("a", 1), type_of_keys, untyped).get(60)
+            assert found.value() == (1, "x")
+        with pytest.raises(QueryError, match="keys are PICKLED"):
+            client.scan(JOB, "v", key_type, untyped).get(60)
+        assert client.scan(JOB, "v", None, untyped).get(60)[0][0] == ("a", 1)
         with pytest.raises(QueryError, match="kind value"):
             client.get_kv_state(JOB, "v", ("a", 1), key_type, ListStateDescriptor("v", Types.LONG())).get(60)
 

@@ -2,20 +2,35 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import socket
 
 import pytest
 from tests.unit.queryablestate.cluster import JOB, TOKEN, Cluster, queryable
 
 from tidemark import wire
-from tidemark.errors import UnknownKvStateError
+from tidemark.errors import QueryError, UnknownKvStateError
 from tidemark.jobs import JobRecord, remove_record, write_record
 from tidemark.queryablestate import QueryableStateClient
 from tidemark.queryablestate import client as client_module
-from tidemark.queryablestate.protocol import QUERIES, Refused, Status
+from tidemark.queryablestate.protocol import (
+    MAX_QUERY,
+    QUERIES,
+    Refused,
+    Signature,
+    Status,
+    decode_request,
+)
+from tidemark.queryablestate.proxy import QueryableStateClientProxy
+from tidemark.rpc import Incoming, Server
 from tidemark.rpc.messages import REQUEST, read_answer
 from tidemark.state.descriptors import ValueStateDescriptor
+from tidemark.state.serializers.registry import serializer_for
 from tidemark.types.typeinfo import Types
+
+PICKLED = repr(serializer_for(Types.PICKLED_BYTE_ARRAY()))
+blown: list[str] = []
+"""What loading a hostile pickle leaves behind."""
 
 
 @pytest.fixture
@@ -108,3 +123,53 @@ def test_statistics_of_proxy_and_slots_count_queries_when_asked_to(cluster):
             client.get_kv_state(JOB, "v", 1, Types.LONG(), ValueStateDescriptor("v", Types.LONG())).get(20)
     assert cluster.proxy.statistics.summary().keys >= 1
     assert sum(server.statistics.summary().keys for server in cluster.servers) >= 1
+
+
+def test_a_proxy_that_claims_pickles_where_the_client_declared_types_is_not_believed():
+    class Bomb:
+        def __reduce__(self):
+            return (blown.append, ("unpickled",))
+
+    def lie(connection, header, body):
+        asked = decode_request(body).signature
+        query = Incoming(connection, header, body, QUERIES)
+        if PICKLED in (asked.key, asked.value):
+            query.reply([[pickle.dumps(Bomb())]])
+        else:
+            query.fail(Refused(Status.MISMATCH, signature=Signature("value", PICKLED, PICKLED)))
+
+    listener, address = wire.listen("tcp:127.0.0.1:0")
+    liar = Server([listener], TOKEN, lie, name="liar")
+    client = QueryableStateClient("127.0.0.1", int(address.rpartition(":")[2]), token=TOKEN)
+    with pytest.raises(QueryError, match="values are PICKLED"):
+        value_of(client)
+    liar.close()
+    assert blown == []
+
+
+def test_a_request_beyond_the_limit_is_an_error_that_says_so_and_costs_no_connection(cluster):
+    with QueryableStateClient("127.0.0.1", cluster.proxy.port, token=TOKEN) as client:
+        descriptor = ValueStateDescriptor("v", Types.LONG())
+        with pytest.raises(QueryError, match="fewer keys"):
+            client.get_kv_states(JOB, "v", ["k" * (MAX_QUERY + 1)], Types.STRING(), descriptor).get(60)
+        assert client.get_kv_state(JOB, "v", 1, Types.LONG(), descriptor).get(60).value() == 11
+
+
+@pytest.mark.parametrize("part", ["proxy", "slot"])
+def test_a_frame_beyond_the_limit_ends_its_connection_only(cluster, part):
+    address = cluster.proxy.address if part == "proxy" else cluster.servers[0].address
+    connection = wire.connect(address, TOKEN)
+    with pytest.raises(wire.WireClosed):
+        connection.send([REQUEST, 0, "lookup"], bytes(MAX_QUERY + 1))
+        connection.receive()
+    connection.close()
+    assert value_of(QueryableStateClient("127.0.0.1", cluster.proxy.port, token=TOKEN)) == 11
+
+
+def test_a_default_port_that_is_taken_is_named_in_one_warning_with_the_one_used_instead(cluster, caplog):
+    taken = cluster.proxy.port
+    with QueryableStateClientProxy([taken, 0], TOKEN, cluster.route) as other:
+        warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warned) == 1
+    assert f"Port {taken} for queries of state is taken" in warned[0]
+    assert f"answers on port {other.port} instead" in warned[0]
