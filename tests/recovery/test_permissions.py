@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -128,6 +129,13 @@ def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path):
     assert not (tmp_path / "_metadata").is_symlink()
 
 
+def wait_for(condition):
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def put_in_place_of(job, planted):
     """Replace the directory of a running job, whose next checkpoint may make it again in between."""
     for turn in itertools.count():
@@ -155,6 +163,9 @@ def test_a_job_deletes_nothing_behind_links_in_its_checkpoint_directory(tmp_path
     )
     env.enable_checkpointing(10)
     env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(1_000_000)
+    env.get_checkpoint_config().set_externalized_checkpoint_retention(
+        ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    )
     numbers = env.add_source(Numbers(seen.name, 2, 5, bounded=False), type_info=Types.LONG())
     with caplog.at_level(logging.WARNING):
         results = numbers.key_by(lambda n: n % 3, Types.LONG()).process(Count()).execute_and_collect()
@@ -170,6 +181,14 @@ def test_a_job_deletes_nothing_behind_links_in_its_checkpoint_directory(tmp_path
             (planted / "shared").symlink_to(precious)
             os.chown(planted, STRANGER, STRANGER)
         put_in_place_of(job, planted)
+        # The next checkpoint is refused, or else completes behind the link.
+        wait_for(
+            lambda: (
+                "is a symbolic link" in caplog.text
+                or "belongs to user" in caplog.text
+                or any(job.glob("chk-*/_metadata"))
+            )
+        )
         client.cancel().result(DEADLINE)
 
     assert [(precious / "keys").read_text(), (precious / "shared" / "keys").read_text()] == ["mine", "mine"]
