@@ -20,9 +20,7 @@ from tidemark.checkpoint.layout import SnapshotLocation, native_prefix, table_pa
 from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata.model import NativeHandle, SubtaskState
 from tidemark.checkpoint.storage.base import Storage
-from tidemark.checkpoint.storage.filesystem import within
 from tidemark.errors import CheckpointError, FailureReason
-from tidemark.paths import parent
 from tidemark.state.snapshot import OperatorCut, StateTable
 
 __all__ = ["SnapshotWriter", "SubtaskTarget", "WriterOptions"]
@@ -102,14 +100,13 @@ class SnapshotWriter:
             CheckpointError: `SIZE_LIMIT`: more state than the memory backend may carry.
         """
         started = time.perf_counter()
-        storage = within(self._storage, parent(target.location.directory))
         try:
-            native, written = self._write_native(target, cut, storage)
+            native, written = self._write_native(target, cut)
             tables = cut.timers if native is not None else cut.tables()
             handles = tuple(
                 write_table(
                     table,
-                    storage,
+                    self._storage,
                     target.location.directory,
                     table_path(target.uid, table.meta, target.index),
                     inline_threshold=self._options.inline_threshold,
@@ -135,15 +132,13 @@ class SnapshotWriter:
             async_ms=round((time.perf_counter() - started) * 1000),
         )
 
-    def _write_native(
-        self, target: SubtaskTarget, cut: OperatorCut, storage: Storage
-    ) -> tuple[NativeHandle | None, int]:
+    def _write_native(self, target: SubtaskTarget, cut: OperatorCut) -> tuple[NativeHandle | None, int]:
         if cut.keyed is None or cut.keyed.native is None:
             return None, 0
         handle, written = self._files_of(target.uid, target.index).upload(
             cut.keyed.native,
             cut.keyed.metas,
-            storage,
+            self._storage,
             target.location.directory,
             target.location.shared,
             native_prefix(target.uid, target.index),

@@ -24,6 +24,8 @@ from tidemark.checkpoint.snapshot_writer import SnapshotWriter, SubtaskTarget, W
 from tidemark.checkpoint.storage import FileSystemStorage
 from tidemark.errors import MetadataError, StorageError, StorageVerdict
 from tidemark.state.snapshot import NativeCut, OperatorCut
+from tidemark.state_processor.open_snapshot import OpenSnapshot
+from tidemark.state_processor.target import NewSavepoint
 
 STRANGER = 65534
 JOB = "ab" * 16
@@ -287,3 +289,24 @@ def test_a_native_file_of_another_size_is_not_even_hashed(layout: JobLayout, tmp
     (problem,) = verify(location.directory)
 
     assert f"{shared} has 4294967296 bytes instead of 3000" in problem
+
+
+@pytest.mark.parametrize("linked", ["chk-4/a", "shared"])
+def test_a_savepoint_made_from_another_copies_nothing_behind_links(
+    layout: JobLayout, tmp_path: Path, linked: str
+) -> None:
+    location = layout.checkpoint(4)
+    write_snapshot(FileSystemStorage(), location, tmp_path / "scratch")
+    place = Path(layout.directory, linked)
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    snapshot = OpenSnapshot.open(location.directory)
+
+    with (
+        pytest.raises(StorageError, match=f"{place} is a symbolic link"),
+        NewSavepoint(str(tmp_path / "new")) as new,
+    ):
+        operators = tuple(new.carry(snapshot, operator) for operator in snapshot.metadata.operators)
+        new.commit(CheckpointMetadata(4, 99, JOB, operators=operators))
+
+    assert not (tmp_path / "new").exists()

@@ -212,7 +212,8 @@ def _check_name(name: str, checkpoint_id: int) -> None:
 def _upload(
     storage: Storage, path: Path, name: str, directory: str, target: str, *, shared_file: bool
 ) -> FileHandle:
-    with path.open("rb") as source, storage.create(join(directory, target)) as sink:
+    place = within(storage, parent(directory))
+    with path.open("rb") as source, place.create(join(directory, target)) as sink:
         hashing = _HashingCopy(sink)
         shutil.copyfileobj(source, hashing, _CHUNK)
     return FileHandle(name, hashing.size, hashing.digest(), target, shared_file)
