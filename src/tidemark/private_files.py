@@ -4,19 +4,38 @@ What tidemark keeps on a machine (tokens of running jobs, copies of state, logs)
 which others may write as well, such as `/tmp`. Somebody could have made a directory of that name before, or put
 a link there. So nothing is used that is not a real directory or file of our own, and what is made is made with a
 mode that the umask cannot widen.
+
+Checkpoints lie below a directory that the user chose and may share with others: the way to it is the user's, and
+every step below it goes through the descriptor of the directory above, so that nobody can redirect it in between.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tidemark.errors import ConfigError
 
-__all__ = ["make_directories", "open_private", "private_directory"]
+__all__ = [
+    "UntrustedPathError",
+    "directory_below",
+    "make_directories",
+    "open_private",
+    "private_directory",
+    "remove_tree_at",
+    "who_else_may_replace",
+]
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class UntrustedPathError(PermissionError):
+    """A symbolic link, or somebody else's directory, where only a directory or file of ours may be."""
 
 
 def private_directory(path: str | os.PathLike[str]) -> Path:
@@ -29,9 +48,8 @@ def private_directory(path: str | os.PathLike[str]) -> Path:
         OSError: It cannot be made or looked at.
     """
     make_directories(path, 0o700)
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        handle = os.open(path, flags)
+        handle = os.open(path, _DIRECTORY | os.O_NOFOLLOW)
     except NotADirectoryError as exc:
         # Linux says this of a link, too, when only a directory will do.
         raise ConfigError(
@@ -92,6 +110,112 @@ def make_directories(path: str | os.PathLike[str], mode: int) -> None:
         if stat.S_IMODE(made) & 0o777 != mode:
             # The umask took something away that was asked for; other bits (setgid) stay.
             os.chmod(directory, stat.S_IMODE(made) & ~0o777 | mode)
+
+
+@contextmanager
+def directory_below(
+    root: str, names: Sequence[str], *, make: int | None = None, owned: bool = False
+) -> Iterator[int]:
+    """Enter a directory below `root` without following a link below it; gives its descriptor.
+
+    Args:
+        root: Where the user said; it may be a link or lie behind links.
+        names: The way from there.
+        make: Mode of directories to make where there are none, `root` included.
+        owned: Whether each directory below `root` must be this user's.
+
+    Raises:
+        UntrustedPathError: A link or somebody else's directory is on the way; it is named.
+        OSError: It cannot be entered; `FileNotFoundError` if it is not there.
+    """
+    if make is not None:
+        make_directories(root, make)
+    at = os.open(root, _DIRECTORY)
+    path = root
+    try:
+        for name in names:
+            path = os.path.join(path, name)
+            below = _enter(at, name, path, make, owned)
+            os.close(at)
+            at = below
+        yield at
+    finally:
+        os.close(at)
+
+
+def remove_tree_at(at: int, name: str, path: str, *, owned: bool) -> None:
+    """Delete the directory `name` in `at` and all in it; links in it are deleted, not followed.
+
+    Args:
+        at: Descriptor of the directory it is in.
+        name: Its name there.
+        path: Its path, for messages.
+        owned: Whether it, and every directory in it, must be this user's.
+
+    Raises:
+        UntrustedPathError: It is a link, or it or a directory in it belongs to somebody else.
+        OSError: Something cannot be deleted; `FileNotFoundError` if it is not there.
+    """
+    handle = _enter(at, name, path, None, owned)
+    try:
+        with os.scandir(handle) as found:
+            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+        for inner, is_directory in entries:
+            # Somebody else may delete at the same time.
+            with suppress(FileNotFoundError):
+                if is_directory:
+                    remove_tree_at(handle, inner, os.path.join(path, inner), owned=owned)
+                else:
+                    os.unlink(inner, dir_fd=handle)
+    finally:
+        os.close(handle)
+    os.rmdir(name, dir_fd=at)
+
+
+def who_else_may_replace(path: str) -> str | None:
+    """Who besides this user and root may rename or replace what lies in a directory; None if nobody may.
+
+    Raises:
+        OSError: It cannot be looked at.
+    """
+    status = os.stat(path)
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"user {status.st_uid}, to whom it belongs"
+    if status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
+        who = "every user" if status.st_mode & stat.S_IWOTH else f"group {status.st_gid}"
+        return f"{who} (mode {stat.S_IMODE(status.st_mode):04o}, without the sticky bit)"
+    return None
+
+
+def _enter(at: int, name: str, path: str, make: int | None, owned: bool) -> int:
+    made = False
+    if make is not None:
+        with suppress(FileExistsError):
+            os.mkdir(name, make, dir_fd=at)
+            made = True
+    try:
+        handle = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+    except NotADirectoryError:
+        # Linux says this of a link, too, when only a directory will do.
+        if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            raise UntrustedPathError(errno.EPERM, "is a symbolic link, which is not followed", path) from None
+        raise
+    try:
+        status = os.fstat(handle)
+        if owned and status.st_uid != os.geteuid():
+            raise UntrustedPathError(
+                errno.EPERM,
+                f"belongs to user {status.st_uid}, not to user {os.geteuid()}, who runs this",
+                path,
+            )
+        mode = stat.S_IMODE(status.st_mode)
+        if made and mode & 0o777 != make:
+            # As in `make_directories`.
+            os.fchmod(handle, mode & ~0o777 | (make or 0))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _check_owner(path: str | os.PathLike[str], what: str, status: os.stat_result) -> None:

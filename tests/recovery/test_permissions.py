@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import stat
 import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -124,6 +127,72 @@ def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path):
 
     assert (tmp_path / "precious").read_text() == "mine"
     assert not (tmp_path / "_metadata").is_symlink()
+
+
+def wait_for(condition):
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def put_in_place_of(job, planted):
+    """Replace the directory of a running job, whose next checkpoint may make it again in between."""
+    for turn in itertools.count():
+        with suppress(FileNotFoundError):
+            job.rename(job.with_name(f"old-{turn}"))
+        with suppress(OSError):
+            planted.rename(job)
+            return
+
+
+@as_root
+@pytest.mark.parametrize("linked", ["shared", "job"])
+def test_a_job_deletes_nothing_behind_links_in_its_checkpoint_directory(tmp_path, caplog, linked):
+    seen = new_board()
+    root, precious = tmp_path / "checkpoints", tmp_path / "precious"
+    (precious / "shared").mkdir(parents=True)
+    for place in (precious, precious / "shared"):
+        (place / "keys").write_text("mine")
+    root.mkdir()
+    root.chmod(0o777)
+    env = local_env(
+        {"state.checkpoints.dir": str(root), "state.backend.fs.memory-threshold": "0"},
+        1,
+        EmbeddedRocksDBStateBackend(True),
+    )
+    env.enable_checkpointing(10)
+    env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(1_000_000)
+    env.get_checkpoint_config().set_externalized_checkpoint_retention(
+        ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    )
+    numbers = env.add_source(Numbers(seen.name, 2, 5, bounded=False), type_info=Types.LONG())
+    with caplog.at_level(logging.WARNING):
+        results = numbers.key_by(lambda n: n % 3, Types.LONG()).process(Count()).execute_and_collect()
+        client = results.get_job_client()
+        seen.wait(lambda board: any(event[0] == "complete" for event in board.events))
+
+        (job,) = root.iterdir()
+        planted = root / "planted"
+        if linked == "job":
+            planted.symlink_to(precious)
+        else:
+            planted.mkdir()
+            (planted / "shared").symlink_to(precious)
+            os.chown(planted, STRANGER, STRANGER)
+        put_in_place_of(job, planted)
+        # The next checkpoint is refused, or else completes behind the link.
+        wait_for(
+            lambda: (
+                "is a symbolic link" in caplog.text
+                or "belongs to user" in caplog.text
+                or any(job.glob("chk-*/_metadata"))
+            )
+        )
+        client.cancel().result(DEADLINE)
+
+    assert [(precious / "keys").read_text(), (precious / "shared" / "keys").read_text()] == ["mine", "mine"]
+    assert f"{root} may be changed by every user" in caplog.text
 
 
 def local_recovery(tmp_path):

@@ -2,7 +2,8 @@
 
 `_metadata` goes first: a snapshot that is half deleted has none and is therefore never restored from.
 A deletion that fails is logged and left; it costs space, not correctness. Nothing is deleted because it could
-not be read: a damaged checkpoint gets a note beside its `_metadata` and stays.
+not be read: a damaged checkpoint gets a note beside its `_metadata` and stays. Nor is anything deleted behind a
+link, or in somebody else's directory, where tidemark made a directory of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from tidemark.checkpoint.layout import JobLayout, SnapshotLocation, resolve_snap
 from tidemark.checkpoint.messages import Discard
 from tidemark.checkpoint.metadata.registry import read_metadata
 from tidemark.checkpoint.storage.base import Storage
+from tidemark.checkpoint.storage.filesystem import within
 from tidemark.errors import StorageError
-from tidemark.paths import join
+from tidemark.paths import join, parent
 
 __all__ = [
     "QUARANTINE_FILE",
@@ -38,7 +40,8 @@ def discard(storage: Storage, layout: JobLayout, command: Discard) -> None:
         if command.savepoint is not None:
             _delete_snapshot(storage, savepoint_location(command.savepoint.directory))
         elif command.checkpoint_id is not None:
-            _delete_snapshot(storage, layout.checkpoint(command.checkpoint_id))
+            _delete_snapshot(within(storage, layout.root), layout.checkpoint(command.checkpoint_id))
+        storage = within(storage, layout.root)
         for name in command.shared:
             storage.delete(join(layout.shared, name))
     except StorageError as exc:
@@ -48,7 +51,7 @@ def discard(storage: Storage, layout: JobLayout, command: Discard) -> None:
 def discard_job(storage: Storage, layout: JobLayout) -> None:
     """Delete everything of a job. Never raises `StorageError`."""
     try:
-        storage.delete_tree(layout.directory)
+        within(storage, layout.root).delete_tree(layout.directory)
     except StorageError as exc:
         _log.warning("The checkpoint directory of job %s stays behind: %s", layout.job_id, exc)
 
@@ -73,6 +76,7 @@ def discard_spent(
     Raises:
         StorageError: Something could not be listed or deleted.
     """
+    storage = within(storage, layout.root)
     for name in storage.list(layout.shared):
         if not is_needed(name):
             storage.delete(join(layout.shared, name))
@@ -90,7 +94,7 @@ def discard_spent(
 def mark_quarantined(storage: Storage, directory: str, problem: str) -> None:
     """Leave a note in the directory of a damaged checkpoint, for whoever looks there. Never raises `StorageError`."""
     try:
-        storage.write(join(directory, QUARANTINE_FILE), f"{problem}\n".encode())
+        within(storage, parent(directory)).write(join(directory, QUARANTINE_FILE), f"{problem}\n".encode())
     except StorageError as exc:
         _log.warning("%s could not be marked as damaged: %s", directory, exc)
 
@@ -110,5 +114,6 @@ def dispose_savepoint(storage: Storage, path: str) -> str:
 
 
 def _delete_snapshot(storage: Storage, location: SnapshotLocation) -> None:
+    storage = within(storage, parent(location.directory))
     storage.delete(location.metadata_path)
     storage.delete_tree(location.directory)

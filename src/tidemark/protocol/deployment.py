@@ -51,6 +51,8 @@ class StorageChoice:
     options: WriterOptions = field(default_factory=WriterOptions)
     umask: int = 0o077
     """Permissions that new files and directories on local disks do not have."""
+    roots: tuple[str, ...] = ()
+    """Directories the user chose for snapshots; on local disks no link below them is followed."""
     local_recovery: bool = False
     local_directory: str | None = None
 

@@ -26,7 +26,7 @@ from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage import storage_plan
+from tidemark.runtime.storage import storage_plan, warn_of_shared_root
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class SparkExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
         sweep_scratch()
+        storage = storage_plan(settings)
+        warn_of_shared_root(storage)
         configuration = settings.configuration
         limits = SlotLimits.of(configuration)
         wanted = configuration.to_dict()
@@ -87,7 +89,7 @@ class SparkExecutor:
                 engine,
                 partial(make_source, session=session),
                 SystemClock(),
-                storage_plan(settings),
+                storage,
                 BackendChoice.of(settings.state_backend),
             )
             application = str(session.sparkContext.applicationId)

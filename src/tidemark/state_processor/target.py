@@ -20,9 +20,9 @@ from tidemark.checkpoint.metadata import (
     write_metadata,
 )
 from tidemark.checkpoint.storage.base import Storage
-from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+from tidemark.checkpoint.storage.filesystem import FileSystemStorage, within
 from tidemark.errors import ConfigError, StorageError
-from tidemark.paths import absolute, join
+from tidemark.paths import absolute, join, name_of, parent
 from tidemark.state_processor.open_snapshot import OpenSnapshot
 
 __all__ = ["NewSavepoint"]
@@ -40,11 +40,13 @@ class NewSavepoint:
         Raises:
             ConfigError: Something is there already.
         """
-        self.storage = storage or FileSystemStorage()
+        self._sources = storage or FileSystemStorage()
         self.location: SnapshotLocation = savepoint_location(absolute(path))
+        self.storage = within(self._sources, parent(self.directory))
         if self.storage.exists(self.location.directory):
             raise ConfigError(f"{path} exists already. Choose a new path for the savepoint.")
-        self._copies: dict[str, str] = {}
+        self._copies: dict[str, tuple[str, str]] = {}
+        """Where a file goes, the directory it comes from, and its path there."""
 
     @property
     def directory(self) -> str:
@@ -60,7 +62,7 @@ class NewSavepoint:
         """Take over one subtask as it is."""
         for table in subtask.tables:
             if table.path is not None:
-                self._copies[table.path] = join(snapshot.location.directory, table.path)
+                self._copies[table.path] = snapshot.location.directory, table.path
         native = subtask.native
         if native is not None:
             prefix = native_prefix(uid, subtask.index)
@@ -71,9 +73,12 @@ class NewSavepoint:
     def _carry_file(self, snapshot: OpenSnapshot, prefix: str, file: FileHandle) -> FileHandle:
         if file.path is None:
             return file
-        source = snapshot.location.shared if file.shared else snapshot.location.directory
-        target = f"{prefix}{file.path}" if file.shared else file.path
-        self._copies[target] = join(source, file.path)
+        location = snapshot.location
+        if not file.shared:
+            self._copies[file.path] = location.directory, file.path
+            return file
+        target = f"{prefix}{file.path}"
+        self._copies[target] = parent(location.shared), join(name_of(location.shared), file.path)
         return replace(file, path=target, shared=False)
 
     def commit(self, metadata: CheckpointMetadata) -> str:
@@ -83,14 +88,14 @@ class NewSavepoint:
             StorageError: A file could not be copied.
         """
         with ThreadPoolExecutor(_COPIES) as pool:
-            for done in [pool.submit(self._copy, *pair) for pair in self._copies.items()]:
+            for done in [pool.submit(self._copy, target, *source) for target, source in self._copies.items()]:
                 done.result()
         write_metadata(self.storage, self.directory, replace(metadata, is_savepoint=True))
         return self.directory
 
-    def _copy(self, target: str, source: str) -> None:
+    def _copy(self, target: str, directory: str, source: str) -> None:
         with (
-            self.storage.open(source) as reading,
+            within(self._sources, directory).open(join(directory, source)) as reading,
             self.storage.create(join(self.directory, target)) as writing,
         ):
             shutil.copyfileobj(reading, writing, _CHUNK)

@@ -7,6 +7,7 @@ aborted and deleted at any moment, are uploaded again under a new name.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import threading
@@ -20,9 +21,10 @@ import xxhash
 
 from tidemark.checkpoint.metadata.model import FileHandle, NativeHandle
 from tidemark.checkpoint.storage.base import Storage
+from tidemark.checkpoint.storage.filesystem import within
 from tidemark.checkpoint.storage.mapping import mapped
 from tidemark.errors import CheckpointError, FailureReason, StorageError, StorageVerdict
-from tidemark.paths import join
+from tidemark.paths import join, parent
 from tidemark.safe_names import plain_name
 from tidemark.state.snapshot import NativeCut, StateMeta
 
@@ -171,8 +173,18 @@ def _verified(file: FileHandle, storage: Storage, directory: str, shared: str) -
     else:
         assert file.path is not None
         where = join(shared if file.shared else directory, file.path)
+        storage = within(storage, parent(shared) if file.shared else directory)
         hasher = xxhash.xxh3_128()
         with mapped("read", where), storage.open(where) as source:
+            size = source.seek(0, io.SEEK_END)
+            if size != file.size:
+                raise StorageError(
+                    f"{where} has {size} bytes instead of {file.size}: it was truncated or replaced. "
+                    "Use another checkpoint.",
+                    path=where,
+                    verdict=StorageVerdict.DAMAGED,
+                )
+            source.seek(0)
             while chunk := source.read(_CHUNK):
                 hasher.update(chunk)
                 yield chunk
@@ -200,7 +212,8 @@ def _check_name(name: str, checkpoint_id: int) -> None:
 def _upload(
     storage: Storage, path: Path, name: str, directory: str, target: str, *, shared_file: bool
 ) -> FileHandle:
-    with path.open("rb") as source, storage.create(join(directory, target)) as sink:
+    place = within(storage, parent(directory))
+    with path.open("rb") as source, place.create(join(directory, target)) as sink:
         hashing = _HashingCopy(sink)
         shutil.copyfileobj(source, hashing, _CHUNK)
     return FileHandle(name, hashing.size, hashing.digest(), target, shared_file)

@@ -14,6 +14,7 @@ import xxhash
 
 from tidemark.checkpoint.metadata.model import TableHandle
 from tidemark.checkpoint.storage.base import Storage
+from tidemark.checkpoint.storage.filesystem import within
 from tidemark.checkpoint.storage.mapping import storage_error
 from tidemark.errors import StorageError, StorageVerdict
 from tidemark.paths import join
@@ -127,7 +128,7 @@ class _VerifiedFile(io.RawIOBase):
         else:
             assert handle.path is not None
             self.name = join(directory, handle.path)
-            self._file = storage.open(self.name)
+            self._file = within(storage, directory).open(self.name)
             try:
                 actual = self._file.seek(0, io.SEEK_END)
             except Exception as exc:

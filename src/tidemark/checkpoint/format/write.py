@@ -19,8 +19,9 @@ import xxhash
 
 from tidemark.checkpoint.metadata.model import RowGroup, TableHandle
 from tidemark.checkpoint.storage.base import Storage
+from tidemark.checkpoint.storage.filesystem import within
 from tidemark.errors import StateError
-from tidemark.paths import join
+from tidemark.paths import join, parent
 from tidemark.state.snapshot import StateTable
 
 __all__ = ["ROW_GROUP_ROWS", "TableWriter", "write_table"]
@@ -77,7 +78,8 @@ def write_table(
             yield head.pop(0)
         yield from batches
 
-    with storage.create(join(directory, path)) as durable, tee(durable) as file:
+    place = within(storage, parent(directory))
+    with place.create(join(directory, path)) as durable, tee(durable) as file:
         handle = _write_stream(table, file, rows(), compression)
     return _located(handle, path=path)
 

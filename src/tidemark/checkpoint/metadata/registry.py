@@ -15,13 +15,16 @@ from tidemark.checkpoint.metadata import v1
 from tidemark.checkpoint.metadata.checks import check
 from tidemark.checkpoint.metadata.model import METADATA_FILE, CheckpointMetadata
 from tidemark.checkpoint.storage.base import Storage
+from tidemark.checkpoint.storage.filesystem import within
 from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError, StorageVerdict
-from tidemark.paths import join
+from tidemark.paths import join, parent
 
 __all__ = ["decode", "encode", "read_metadata", "write_metadata"]
 
 _MAGIC = b"TDMK"
 _HEADER = struct.Struct(">4sHQ16s")
+_LARGEST = 1 << 30
+"""Bytes of a `_metadata` file that is read at all; inline state of the largest jobs is far below."""
 
 _READERS: dict[int, Callable[[bytes], CheckpointMetadata]] = {v1.VERSION: v1.decode_payload}
 
@@ -85,7 +88,7 @@ def write_metadata(storage: Storage, directory: str, metadata: CheckpointMetadat
         StorageError: The file may or may not be there; the caller must abort and delete.
     """
     path = join(directory, METADATA_FILE)
-    storage.write(path, encode(metadata))
+    within(storage, parent(directory)).write(path, encode(metadata))
     return path
 
 
@@ -98,7 +101,14 @@ def read_metadata(storage: Storage, directory: str) -> CheckpointMetadata:
         StorageError: The storage did not answer; the snapshot may be intact.
     """
     path = join(directory, METADATA_FILE)
+    storage = within(storage, directory)
     try:
+        size = storage.size(path)
+        if size > _LARGEST:
+            raise MetadataError(
+                f"{path} has {size} bytes; more than {_LARGEST} (1 GiB) are not read. Use another checkpoint.",
+                path=path,
+            )
         data = storage.read(path)
     except StorageError as exc:
         if exc.verdict is not StorageVerdict.MISSING:

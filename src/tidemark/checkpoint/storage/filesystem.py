@@ -1,28 +1,25 @@
 """Storage in file systems: local disks directly, everything else (HDFS, S3, …) through fsspec.
 
 A whole file is published atomically: on local disks and HDFS-like systems by a temporary name and a
-rename, on object stores by a single put, which they do atomically themselves. Local files reach the disk
-(`fsync`) before they get their name, so that `_metadata`, written last, never names bytes a power cut lost.
-Local files and the directories made for them are for their owner alone unless the user asks otherwise.
+rename, on object stores by a single put, which they do atomically themselves. Local disks are in
+`local_disk.py`.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import stat
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
+from tidemark.checkpoint.storage.base import Storage
+from tidemark.checkpoint.storage.local_disk import LocalDisk, temporary_name
 from tidemark.checkpoint.storage.mapping import mapped
 from tidemark.errors import StorageError, StorageVerdict
 from tidemark.paths import is_local, local_path, name_of, parent, remote
-from tidemark.private_files import make_directories
 
-__all__ = ["PRIVATE", "FileSystemStorage"]
+__all__ = ["PRIVATE", "FileSystemStorage", "within"]
 
 PRIVATE = 0o077
 """Umask of what nobody but its owner may read."""
@@ -41,18 +38,39 @@ class FileSystemStorage:
         sync: Force local files to disk before they are published.
         options: Passed to fsspec for non-local paths (credentials, endpoints).
         umask: Permissions that new local files and directories do not have; existing directories stay as they are.
+            One that lets others write means that the directories below a root may be theirs as well.
+        roots: Directories the user chose. The way to them is followed, links included; below them no link is.
+            Where several hold a path, the deepest counts.
     """
 
     def __init__(
-        self, *, sync: bool = True, options: dict[str, Any] | None = None, umask: int = PRIVATE
+        self,
+        *,
+        sync: bool = True,
+        options: dict[str, Any] | None = None,
+        umask: int = PRIVATE,
+        roots: Iterable[str] = (),
     ) -> None:
         self._sync = sync
         self._options = dict(options or {})
         self._umask = umask
+        self._roots = tuple(os.path.abspath(local_path(root)) for root in roots if root and is_local(root))
+        self._disk = LocalDisk(self._roots, umask, sync=sync)
 
     def with_umask(self, umask: int) -> FileSystemStorage:
         """The same storage with other permissions for what it makes."""
-        return FileSystemStorage(sync=self._sync, options=self._options, umask=umask)
+        return FileSystemStorage(sync=self._sync, options=self._options, umask=umask, roots=self._roots)
+
+    def with_roots(self, roots: Iterable[str]) -> FileSystemStorage:
+        """The same storage with further directories that the user chose."""
+        roots = (*self._roots, *roots)
+        return FileSystemStorage(sync=self._sync, options=self._options, umask=self._umask, roots=roots)
+
+    def within(self, directory: str) -> FileSystemStorage:
+        """The same storage for files below `directory`, which is a root unless it lies below one."""
+        if not is_local(directory) or self._disk.is_below_root(local_path(directory)):
+            return self
+        return self.with_roots([directory])
 
     def write(self, path: str, data: bytes) -> None:
         """Put a whole file atomically."""
@@ -65,7 +83,7 @@ class FileSystemStorage:
             if _protocol(fs) in _ATOMIC_PUT:
                 fs.pipe_file(remote, data)
                 return
-            temporary = _temporary(remote)
+            temporary = temporary_name(remote)
             fs.makedirs(parent(remote), exist_ok=True)
             fs.pipe_file(temporary, data)
             fs.mv(temporary, remote)
@@ -74,7 +92,7 @@ class FileSystemStorage:
     def create(self, path: str) -> Iterator[BinaryIO]:
         """Stream into a file that appears at `path` when the block ends."""
         if is_local(path):
-            with self._create_local(path) as file:
+            with self._disk.create(local_path(path)) as file:
                 yield file
         else:
             with self._create_remote(path) as file:
@@ -84,7 +102,7 @@ class FileSystemStorage:
         """The whole file."""
         with mapped("read", path):
             if is_local(path):
-                with open(local_path(path), "rb", opener=_open_file) as file:
+                with open(self._disk.open_file(local_path(path)), "rb") as file:
                     return file.read()
             fs, remote = self._remote(path)
             return cast(bytes, fs.cat_file(remote))
@@ -94,7 +112,7 @@ class FileSystemStorage:
         with mapped("read", path):
             if is_local(path):
                 # Unbuffered: readers here fetch whole verified spans, so a buffer would only copy.
-                return cast(BinaryIO, open(local_path(path), "rb", buffering=0, opener=_open_file))
+                return cast(BinaryIO, open(self._disk.open_file(local_path(path)), "rb", buffering=0))
             fs, remote = self._remote(path)
             return cast(BinaryIO, fs.open(remote, "rb"))
 
@@ -102,14 +120,14 @@ class FileSystemStorage:
         """Whether anything is there."""
         with mapped("looked up", path):
             if is_local(path):
-                return _stat(path) is not None
+                return self._disk.look_up(local_path(path)) is not None
             return self._info(path) is not None
 
     def is_file(self, path: str) -> bool:
         """Whether a file is there."""
         with mapped("looked up", path):
             if is_local(path):
-                found = _stat(path)
+                found = self._disk.look_up(local_path(path))
                 return found is not None and stat.S_ISREG(found.st_mode)
             info = self._info(path)
             return info is not None and info["type"] == "file"
@@ -118,10 +136,7 @@ class FileSystemStorage:
         """Names directly inside `path`."""
         with mapped("listed", path):
             if is_local(path):
-                try:
-                    return sorted(os.listdir(local_path(path)))
-                except (FileNotFoundError, NotADirectoryError):
-                    return []
+                return self._disk.names(local_path(path))
             fs, remote = self._remote(path)
             fs.invalidate_cache()
             try:
@@ -136,7 +151,7 @@ class FileSystemStorage:
         """Length of the file."""
         with mapped("read", path):
             if is_local(path):
-                return os.path.getsize(local_path(path))
+                return self._disk.stat(local_path(path)).st_size
             fs, remote = self._remote(path)
             return int(fs.size(remote))
 
@@ -144,7 +159,7 @@ class FileSystemStorage:
         """Remove one file."""
         with mapped("deleted", path), suppress(FileNotFoundError):
             if is_local(path):
-                os.unlink(local_path(path))
+                self._disk.delete(local_path(path))
                 return
             fs, remote = self._remote(path)
             fs.rm_file(remote)
@@ -153,7 +168,7 @@ class FileSystemStorage:
         """Remove a directory and all in it."""
         with mapped("deleted", path), suppress(FileNotFoundError):
             if is_local(path):
-                shutil.rmtree(local_path(path))
+                self._disk.delete_tree(local_path(path))
                 return
             fs, remote = self._remote(path)
             fs.rm(remote, recursive=True)
@@ -179,38 +194,11 @@ class FileSystemStorage:
             ) from exc
 
     @contextmanager
-    def _create_local(self, path: str) -> Iterator[BinaryIO]:
-        final = local_path(path)
-        temporary = _temporary(final)
-        with mapped("written", path):
-            make_directories(os.path.dirname(final) or ".", 0o777 & ~self._umask)
-            file = open(temporary, "xb", buffering=1 << 16, opener=self._open_new)  # noqa: SIM115
-        try:
-            with mapped("written", path, OSError), file:
-                yield file
-                file.flush()
-                if self._sync:
-                    os.fsync(file.fileno())
-            with mapped("written", path):
-                os.replace(temporary, final)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-
-    def _open_new(self, path: str, flags: int) -> int:
-        mode = 0o666 & ~self._umask
-        handle = os.open(path, flags | os.O_NOFOLLOW, mode)
-        # The umask of the process may have taken away what was asked for.
-        os.fchmod(handle, mode)
-        return handle
-
-    @contextmanager
     def _create_remote(self, path: str) -> Iterator[BinaryIO]:
         with mapped("written", path):
             fs, remote = self._remote(path)
             atomic = _protocol(fs) in _ATOMIC_PUT
-            target = remote if atomic else _temporary(remote)
+            target = remote if atomic else temporary_name(remote)
             if not atomic:
                 fs.makedirs(parent(remote), exist_ok=True)
             file = cast(BinaryIO, fs.open(target, "wb"))
@@ -230,29 +218,14 @@ class FileSystemStorage:
             raise
 
 
-def _temporary(path: str) -> str:
-    # A leading dot hides it from Spark and DuckDB, should somebody read the directory just now.
-    head, slash, name = path.rpartition("/")
-    return f"{head}{slash}.{name}.{uuid.uuid4().hex[:8]}.tmp"
-
-
 def _protocol(fs: Any) -> str:
     protocol = fs.protocol
     return protocol if isinstance(protocol, str) else str(protocol[0])
 
 
-def _open_file(path: str, flags: int) -> int:
-    """Open a regular file and nothing else: a pipe in its place would let the reader wait for ever."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise IsADirectoryError(errno.EISDIR, "Not a regular file", path)
+def within(storage: Storage, directory: str) -> Storage:
+    """`storage` for files below `directory`: on local disks no link below it is followed.
 
-
-def _stat(path: str) -> os.stat_result | None:
-    """What is at a local path, None if nothing; unlike `os.path.exists` an I/O error is no "nothing"."""
-    try:
-        return os.stat(local_path(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    Other storages know no links and stay as they are.
+    """
+    return storage.within(directory) if isinstance(storage, FileSystemStorage) else storage

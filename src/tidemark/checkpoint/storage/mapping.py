@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import StorageError, StorageVerdict, TidemarkError
+from tidemark.private_files import UntrustedPathError
 
 __all__ = ["MappedStorage", "mapped", "storage_error"]
 
@@ -23,6 +24,13 @@ def storage_error(exc: BaseException, verb: str, path: str) -> StorageError:
     if isinstance(exc, _NOTHING_THERE):
         why = "it does not exist" if isinstance(exc, FileNotFoundError) else f"it is no file ({exc})"
         return StorageError(f"{path} could not be {verb}: {why}.", path=path, verdict=StorageVerdict.MISSING)
+    if isinstance(exc, UntrustedPathError):
+        return StorageError(
+            f"{path} could not be {verb}: {exc.filename} {exc.strerror}. Somebody else may have put it there: look "
+            "where it comes from and remove it. Directories that several users share need fs.permissions.umask-mode "
+            "with write permission for the group, such as '007'.",
+            path=path,
+        )
     return StorageError(
         f"{path} could not be {verb}: {type(exc).__name__}: {exc}. Check that the place can be "
         "reached, the permissions and the free space.",
