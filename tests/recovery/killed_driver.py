@@ -1,9 +1,14 @@
-"""A program to be killed: counts numbers into files, `python killed_driver.py DIRECTORY BACKEND [CHECKPOINT]`."""
+"""A program to be killed: counts numbers into files, `python killed_driver.py DIRECTORY BACKEND [CHECKPOINT]`.
+
+While there is a file DIRECTORY/hold it does not come to its end.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
+from pathlib import Path
 
 from tidemark import (
     BucketAssigner,
@@ -27,6 +32,9 @@ TOTAL = 1500
 
 
 class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
+    def __init__(self, directory):
+        self.directory = directory
+
     def initialize_state(self, context):
         store = context.get_operator_state_store()
         self.state = store.get_list_state(ListStateDescriptor("offset", Types.LONG()))
@@ -42,6 +50,8 @@ class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
 
     def run(self, ctx):
         while self.offset < TOTAL:
+            while self.offset == TOTAL - 60 and Path(self.directory, "hold").exists():
+                time.sleep(0.01)
             with ctx.get_checkpoint_lock():
                 ctx.collect(self.offset)
                 self.offset += 1
@@ -71,7 +81,7 @@ def main(directory, backend, checkpoint=None):
     env.enable_checkpointing(10)
     retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
     env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
-    numbers = env.add_source(Numbers(), type_info=Types.LONG()).uid("numbers")
+    numbers = env.add_source(Numbers(directory), type_info=Types.LONG()).uid("numbers")
     counted = numbers.key_by(lambda n: n % 50, Types.LONG()).process(Count(), Types.STRING()).uid("count")
     sink = FileSink.for_row_format(f"{directory}/out", Encoder.simple_string_encoder())
     sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())

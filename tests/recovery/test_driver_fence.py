@@ -97,6 +97,8 @@ EXACT = Counter(f"{key} {count}" for key in range(50) for count in range(1, TOTA
 def test_a_frozen_driver_that_wakes_up_after_the_takeover_stops_and_publishes_nothing(
     tmp_path: Path, start: Any, completions: int
 ) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
     frozen = start()
     frozen.wait_for("complete", completions)
     frozen.process.send_signal(signal.SIGSTOP)
@@ -105,6 +107,7 @@ def test_a_frozen_driver_that_wakes_up_after_the_takeover_stops_and_publishes_no
 
     frozen.process.send_signal(signal.SIGCONT)
 
+    hold.unlink()
     assert "FencedError" in frozen.end()
     assert frozen.process.returncode == 1
     assert "finished" in successor.end()
@@ -116,9 +119,12 @@ def test_a_frozen_driver_that_wakes_up_after_the_takeover_stops_and_publishes_no
 def test_a_frozen_driver_that_wakes_up_after_its_successor_has_ended_stops_too(
     tmp_path: Path, start: Any
 ) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
     frozen = start()
     frozen.wait_for("complete", 3)
     frozen.process.send_signal(signal.SIGSTOP)
+    hold.unlink()
     successor = start(checkpoints(tmp_path)[0])
     assert "finished" in successor.end()
 
@@ -130,9 +136,12 @@ def test_a_frozen_driver_that_wakes_up_after_its_successor_has_ended_stops_too(
 
 @pytest.mark.slow
 def test_of_two_drivers_started_from_one_checkpoint_one_at_most_publishes(tmp_path: Path, start: Any) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
     first = start()
     first.wait_for("complete", 3)
     first.kill()
+    hold.unlink()
     checkpoint = checkpoints(tmp_path)[0]
 
     drivers = [start(checkpoint), start(checkpoint)]
