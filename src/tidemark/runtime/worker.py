@@ -1,4 +1,4 @@
-"""A thread for whatever may block on user code, so that the job's own thread never does.
+"""A thread for whatever may block on user code or on a storage, so that the job's own thread never does.
 
 The job's thread hands a call over and waits for its result, but looks up now and then (`while_waiting`): it
 notices there that the user cancelled, that a checkpoint is too old, that a slot is gone. A call that does not
