@@ -196,6 +196,25 @@ def test_a_checkpoint_expires_while_its_synchronous_part_blocks(seen, place):
     while_blocked(seen, lambda: client.cancel().result(DEADLINE))
 
 
+ASK = {
+    "savepoint": lambda client, path: client.trigger_savepoint(path),
+    "stop": lambda client, path: client.stop_with_savepoint(False, path),
+}
+
+
+@pytest.mark.parametrize("ask", ASK)
+@pytest.mark.parametrize("place", ["process_element", "open"])
+def test_a_savepoint_that_cannot_begin_expires_while_user_code_blocks(seen, tmp_path, place, ask):
+    client = submit(seen, place, IMPATIENT, tolerated=1000, checkpoint_timeout=50)
+
+    error = while_blocked(seen, lambda: ASK[ask](client, str(tmp_path)).exception(DEADLINE))
+
+    assert isinstance(error, CheckpointError)
+    assert error.reason is FailureReason.EXPIRED
+    assert client.get_job_status().result() is JobStatus.RUNNING, "a savepoint that fails costs nothing else"
+    while_blocked(seen, lambda: client.cancel().result(DEADLINE))
+
+
 def test_an_expired_checkpoint_that_is_not_tolerated_fails_the_job_while_user_code_blocks(seen):
     client = submit(seen, "snapshot_state", IMPATIENT, checkpoint_timeout=50)
 

@@ -8,7 +8,13 @@ thread and reads no clock. Whoever drives it carries the commands out, in order,
         ─► NotifyComplete(k), Discard(what k pushes out)
     SlotDeclined, StorageFailed, or too old at a Tick or at an acknowledgement
         ─► NotifyAborted(k), Discard(k), and FailJob if one failure too many
+    SavepointRequested, but no BarrierReached within the timeout
+        ─► RejectSavepoint at a Tick
     StorageFailed because files vanished: the same, but the first in a row is not counted and k+1 is due at once
+
+The timeout ends with the last acknowledgement. Between WriteMetadata and its answer the snapshot may exist already,
+so it neither expires nor is given up while the attempt lasts: a write that takes longer than the timeout and then
+succeeds completes the snapshot, one that never returns is waited for until somebody cancels the job.
 """
 
 from __future__ import annotations
@@ -79,7 +85,8 @@ class CheckpointCoordinator:
         self._failures = FailureTracker(settings.tolerable_failures)
         self._pending: dict[int, PendingSnapshot] = {}
         self._aborted: dict[int, SavepointRequest | None] = {}
-        self._requests: list[SavepointRequest] = []
+        self._requests: list[tuple[SavepointRequest, int]] = []
+        """Savepoints that wait for a barrier, and since when."""
         self._slots: frozenset[int] = frozenset()
         self._running = False
         self._next_id = 1
@@ -144,7 +151,7 @@ class CheckpointCoordinator:
             case Started():
                 return self._start(event.slots, now)
             case Tick():
-                return self._expire(now)
+                return [*self._expire(now), *self._expire_requests(now)]
             case BarrierReached():
                 return [*self._expire(now), *self._trigger(now)]
             case SlotAcknowledged():
@@ -156,7 +163,7 @@ class CheckpointCoordinator:
             case StorageFailed():
                 return self._storage_failed(event, now)
             case SavepointRequested():
-                return self._request(event.request)
+                return self._request(event.request, now)
             case JobRestarting():
                 return self._halt(FailureReason.JOB_RESTARTING, "The job is restarting.", now)
             case JobEnded():
@@ -173,10 +180,10 @@ class CheckpointCoordinator:
         self._last_end = None
         return commands
 
-    def _request(self, request: SavepointRequest) -> list[Command]:
+    def _request(self, request: SavepointRequest, now: int) -> list[Command]:
         if not self._running:
             return [RejectSavepoint(request, FailureReason.NOT_RUNNING, "The job is not running.")]
-        self._requests.append(request)
+        self._requests.append((request, now))
         return []
 
     def _trigger(self, now: int) -> list[Command]:
@@ -184,7 +191,7 @@ class CheckpointCoordinator:
             return []
         commands: list[Command] = []
         while self._requests:
-            commands.append(self._begin(now, self._requests.pop(0)))
+            commands.append(self._begin(now, self._requests.pop(0)[0]))
         due = self._periodic_due()
         if due is not None and now >= due:
             self._due_at = self._one_interval_after(now)
@@ -276,6 +283,14 @@ class CheckpointCoordinator:
                 commands += self._expire_one(pending, now)
         return commands
 
+    def _expire_requests(self, now: int) -> list[Command]:
+        late = [request for request, since in self._requests if now - since >= self.settings.timeout]
+        self._requests = [entry for entry in self._requests if entry[0] not in late]
+        message = (
+            f"It has not begun after {self.settings.timeout} ms: user code or a storage keeps the job busy."
+        )
+        return [RejectSavepoint(request, FailureReason.EXPIRED, message) for request in late]
+
     def _is_expired(self, pending: PendingSnapshot, now: int) -> bool:
         # Once the metadata is being written the snapshot may already exist; its outcome is awaited.
         return not pending.finalizing and now - pending.started_at >= self.settings.timeout
@@ -333,7 +348,7 @@ class CheckpointCoordinator:
         commands: list[Command] = []
         for pending in list(self._pending.values()):
             commands += self._abort(pending, reason, message, now)
-        commands += [RejectSavepoint(request, reason, message) for request in self._requests]
+        commands += [RejectSavepoint(request, reason, message) for request, _since in self._requests]
         self._requests.clear()
         return commands
 

@@ -367,7 +367,8 @@ class Options:
         .within(0)
         .with_description(
             "User code that does not return this long after its job was cancelled or its attempt failed is "
-            "given up: its slot is killed; in the local executor its thread is left behind. 0 waits for ever."
+            "given up: its slot is killed; in the local executor its thread is left behind, as is one of the "
+            "driver that hangs in a storage. The last commits of a job may take as long again. 0 waits for ever."
         )
     )
     TASK_CANCELLATION_INTERVAL = (

@@ -13,6 +13,7 @@ from tidemark.operators.base import Operator, OperatorEnvironment, Output, Resto
 from tidemark.operators.contexts import OperatorTimerService
 from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
 from tidemark.operators.user_function import UserFunctions
+from tidemark.state.decoding import decoding
 from tidemark.state.operator_state import OperatorStateStore
 from tidemark.state.snapshot import OperatorCut
 
@@ -59,7 +60,9 @@ class FunctionOperator(Operator):
     def initialize(self, restored: RestoredState | None) -> None:
         """Load state, then let the user functions initialise theirs."""
         if restored is not None:
-            self._restore(restored)
+            uid = self._environment.info.uid
+            with decoding(f"State of operator '{uid}'", uid):
+                self._restore(restored)
         self._register_states()
         self._functions.initialize(restored is not None, self._operator_state, self._keyed_state_access())
 

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph, NodeKind
 from tidemark.checkpoint.completed import CompletedSnapshot, is_kept
@@ -49,6 +47,7 @@ from tidemark.runtime.sinks.task import row_tag
 from tidemark.runtime.snapshot_choice import SnapshotChoice
 from tidemark.runtime.snapshots import DriverState, JobSnapshots
 from tidemark.runtime.sources.factory import DriverSourceContext, MakeSource
+from tidemark.runtime.sources.positions import pack, start_source
 from tidemark.runtime.storage import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
 
@@ -120,7 +119,9 @@ class JobExecution:
         """While set, sources are not read: the job is about to stop."""
         plan = build_plan(graph, settings, self.job_id)
         self.plan, restored = open_savepoint(plan, graph, settings, storage.savepoints)
-        self.snapshots = JobSnapshots(self, clock, self.plan, settings, storage, backend, restored)
+        self.snapshots = JobSnapshots(
+            self, engine.worker, clock, self.plan, settings, storage, backend, restored
+        )
         self._functions = dump_functions(self.plan.in_slots())
         self.watermarks = WatermarkTracker(self.plan)
         context = DriverSourceContext(self.plan, clock, engine.source_status, lambda: self.on_input())
@@ -134,6 +135,7 @@ class JobExecution:
             self._fallback,
             self.sinks.values(),
             self.plan.in_slots(),
+            engine.worker,
             self.snapshots.quarantine,
         )
 
@@ -173,7 +175,7 @@ class JobExecution:
         for vertex_id, source in self.sources.items():
             uid = self.plan.vertices[vertex_id].uid
             data = metadata.source_positions.get(uid) if metadata is not None else None
-            source.start(msgspec.msgpack.decode(data) if data else None)
+            self.engine.worker.call(start_source, source, data)
         for vertex_id, sink in self.sinks.items():
             uid = self.plan.vertices[vertex_id].uid
             prepared = metadata.sink_commits.get(uid, b"") if metadata is not None else b""
@@ -194,13 +196,15 @@ class JobExecution:
             following = partial(self._choice.following, snapshot)
         repeat = self._fallback is FallbackPolicy.DUPLICATE
         for sink in self.sinks.values():
-            sink.claim(self.lineage, metadata, repeat=repeat, following=following)
+            claim = partial(sink.claim, self.lineage, metadata, repeat=repeat, following=following)
+            self.engine.worker.call(claim)
         self.verify_claims()
 
     def abandon_attempt(self) -> None:
         """The attempt failed: nothing pending can complete any more, sources stop."""
         self._running = False
-        self.snapshots.handle(JobRestarting())
+        # Something of it may hang in the worker's thread; the next attempt settles that.
+        self.snapshots.observe(JobRestarting())
         for source in self.sources.values():
             source.stop()
 
@@ -321,9 +325,9 @@ class JobExecution:
     def driver_state(self, checkpoint_id: int) -> DriverState:
         """What the driver contributes to a snapshot at its barrier; sinks prepare their commit."""
         positions = {
-            source.vertex.uid: msgspec.msgpack.encode(position)
+            source.vertex.uid: pack(position)
             for source in self.sources.values()
-            if (position := source.position()) is not None
+            if (position := self.engine.worker.call(source.position)) is not None
         }
         commits = {
             sink.vertex.uid: data for sink in self.sinks.values() if (data := sink.prepare(checkpoint_id))
@@ -343,7 +347,7 @@ class JobExecution:
     def verify_claims(self) -> None:
         """Make sure that no newer driver has taken a sink."""
         for sink in self.sinks.values():
-            sink.verify_claim()
+            self.engine.worker.call(sink.verify_claim)
 
     def complete(self, checkpoint_id: int) -> None:
         """Commit sinks, then tell slots, then sources."""
@@ -364,6 +368,8 @@ class JobExecution:
     def end(self, how: JobEnd) -> None:
         """The job is over: last commits, retention, release. The engine is stopped by its owner."""
         self._running = False
+        for source in self.sources.values():
+            source.stop()
         newest = self.coordinator.completed.last_commit()
         self.snapshots.fenced = fenced = self._has_lost_a_sink()
         call = self.engine.worker.call
@@ -373,10 +379,8 @@ class JobExecution:
             elif newest is not None and not fenced:
                 # The attempt may have failed between the commit point and the commit.
                 call(sink.commit, newest)
-        for source in self.sources.values():
-            source.stop()
         for sink in self.sinks.values():
-            sink.close(restorable=self._is_restorable(how))
+            call(partial(sink.close, restorable=self._is_restorable(how)))
         self.snapshots.handle(JobEnded(how, unread=how is JobEnd.FAILED and self._unread))
 
     def _has_lost_a_sink(self) -> bool:

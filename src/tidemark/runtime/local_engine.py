@@ -144,12 +144,15 @@ class LocalEngine:
 
     def _await_end(self, closing: Future[Any]) -> None:
         def complain(seconds: float) -> None:
-            _log.warning("User code has not returned for %.0f s. %s", seconds, self.worker.stack())
+            _log.warning(
+                "User code or a storage has not returned for %.0f s. %s", seconds, self.worker.stack()
+            )
 
         if self._cancellation.settled([closing], self.worker.while_waiting, complain):
             return
         _log.warning(
-            "User code did not return within %.0f s (task.cancellation.timeout); its thread is left behind. %s",
+            "User code or a storage did not return within %.0f s (task.cancellation.timeout); its thread is left "
+            "behind. %s",
             self._cancellation.timeout_s,
             self.worker.stack(),
         )

@@ -2,23 +2,30 @@
 
 It runs in a thread of its own. Everything a client asks for goes through a queue and is answered there, so
 `JobExecution` and the engine are used by one thread only (what other threads may call says so). That thread
-never runs user code: it waits for it (`runtime.worker`) and meanwhile serves `cancel`, lets checkpoints expire
-and notices lost slots.
+never runs user code nor touches a storage: it waits for them (`runtime.worker`) and meanwhile serves `cancel`,
+lets checkpoints and requests for savepoints expire and notices lost slots.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark.api.job import JobExecutionResult, JobStatus
 from tidemark.checkpoint.messages import JobEnd
 from tidemark.checkpoint.restart import GiveUp, decide, is_curable
-from tidemark.errors import ExecutionError, IllegalStateError, UnsupportedOperationException
+from tidemark.errors import (
+    CheckpointError,
+    ExecutionError,
+    FailureReason,
+    IllegalStateError,
+    UnsupportedOperationException,
+)
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID
 from tidemark.runtime.cancellation import Cancellation
@@ -47,6 +54,24 @@ class _Stopped(Exception):
     """The job was stopped with a savepoint."""
 
 
+@dataclass(slots=True)
+class _Request:
+    """What a client asks of the job's thread, and when (ms)."""
+
+    asked_at: int
+    begin: Callable[[], CompletableFuture[str]]
+    outcome: CompletableFuture[str] = field(default_factory=CompletableFuture)
+
+    def serve(self) -> None:
+        """Begin; the outcome follows what was begun."""
+        try:
+            inner = self.begin()
+        except Exception as exc:
+            self.outcome.set_exception(exc)
+            return
+        inner.add_done_callback(lambda done: _copy(done, self.outcome))
+
+
 class JobRunner:
     """Runs one job from submission to its end."""
 
@@ -66,15 +91,15 @@ class JobRunner:
         self.failures: list[int] = []
         self.failure: BaseException | None = None
         """Why the last attempt ended, for displays."""
-        self._requests: queue.Queue[Callable[[bool], None]] = queue.Queue()
-        """Each is called with False in the job's thread, or with True when the job is over."""
+        self._requests: deque[_Request] = deque()
+        """Served in the job's thread, oldest first, or refused when the job is over."""
         self._cancelled = threading.Event()
         self._ended = threading.Event()
         self._stop_future: CompletableFuture[str] | None = None
         self._draining = False
         self._ending = False
         self._end_by: float | None = None
-        """Until when (monotonic) the end of a job that was given up waits for user code in sinks."""
+        """Until when (monotonic) the end of a job that was given up waits for sinks and storage."""
         self._on_end = on_end
         self.started_at = time.time()
         """Seconds since 1970."""
@@ -129,24 +154,12 @@ class JobRunner:
             )
 
     def _ask(self, begin: Callable[[], CompletableFuture[str]]) -> CompletableFuture[str]:
-        outcome: CompletableFuture[str] = CompletableFuture()
-
-        def request(refused: bool) -> None:
-            if refused:
-                outcome.set_exception(IllegalStateError("The job is not running any more."))
-                return
-            try:
-                inner = begin()
-            except Exception as exc:
-                outcome.set_exception(exc)
-                return
-            inner.add_done_callback(lambda done: _copy(done, outcome))
-
-        self._requests.put(request)
+        request = _Request(self.execution.clock.now(), begin)
+        self._requests.append(request)
         self.wake.set()
         if self._ended.is_set():
             self._refuse_requests()
-        return outcome
+        return request.outcome
 
     # The job's thread
 
@@ -166,10 +179,7 @@ class JobRunner:
                     end, error = JobEnd.FAILED, exc
             self._ending, self._end_by = True, None
             self.execution.engine.stop()
-            try:
-                self.execution.snapshots.sweep()
-            except Exception:
-                _log.warning("Leftovers of unfinished snapshots stay behind", exc_info=True)
+            self._sweep()
             self._ended.set()
             self._refuse_requests()
             self._finish(end, error)
@@ -190,10 +200,27 @@ class JobRunner:
         self._ending = True
         # Nothing of the attempt may run beside the last commits.
         self.execution.engine.settle()
+        self._set_end()
+        try:
+            self.execution.end(end)
+        except TimeoutError:
+            self.execution.engine.worker.abandon()
+            raise
+        return end
+
+    def _sweep(self) -> None:
+        self._set_end()
+        worker = self.execution.engine.worker
+        try:
+            self.execution.snapshots.sweep()
+            worker.close()
+        except Exception:
+            _log.warning("Leftovers of unfinished snapshots stay behind", exc_info=True)
+            worker.abandon()
+
+    def _set_end(self) -> None:
         patience = Cancellation.of(self.execution.settings.configuration).timeout_s
         self._end_by = time.monotonic() + patience if patience else None
-        self.execution.end(end)
-        return end
 
     def _attempts(self) -> tuple[JobEnd, BaseException | None]:
         while True:
@@ -301,23 +328,31 @@ class JobRunner:
     def _serve(self) -> None:
         if self._cancelled.is_set():
             raise _Cancelled
-        while True:
-            try:
-                request = self._requests.get_nowait()
-            except queue.Empty:
-                return
-            request(False)
+        while self._requests:
+            self._requests.popleft().serve()
 
     def _while_waiting(self) -> None:
-        """The job's thread waits for user code: what cannot wait."""
+        """The job's thread waits for user code or a storage: what cannot wait."""
         if self._ending:
             self._refuse_requests()
             if self._end_by is not None and time.monotonic() > self._end_by:
-                raise TimeoutError("A sink did not return within task.cancellation.timeout.")
+                raise TimeoutError("A sink or a storage did not return within task.cancellation.timeout.")
             return
         if self._cancelled.is_set():
             raise _Cancelled
+        self._expire_requests()
         self.execution.observe()
+
+    def _expire_requests(self) -> None:
+        """Nobody waits longer for a savepoint to begin than it may take."""
+        timeout = self.execution.settings.checkpointing.timeout
+        latest = self.execution.clock.now() - timeout
+        while self._requests and self._requests[0].asked_at <= latest:
+            message = (
+                f"The savepoint has not begun after {timeout} ms: the job waits for user code or a storage."
+            )
+            error = CheckpointError(message, reason=FailureReason.EXPIRED)
+            self._requests.popleft().outcome.set_exception(error)
 
     def _final_checkpoint(self) -> None:
         """Cover everything the job produced, so that the last commits survive a crash amid them."""
@@ -357,9 +392,10 @@ class JobRunner:
     def _refuse_requests(self) -> None:
         while True:
             try:
-                self._requests.get_nowait()(True)
-            except queue.Empty:
+                request = self._requests.popleft()
+            except IndexError:
                 return
+            request.outcome.set_exception(IllegalStateError("The job is not running any more."))
 
     def _finish(self, end: JobEnd, error: BaseException | None) -> None:
         job_id = JobID(self.execution.job_id)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 from tidemark.api.functions import CheckpointListener
 from tidemark.checkpoint.completed import CompletedSnapshot, CompletedSnapshots, Origin
-from tidemark.checkpoint.fallback import LeftBehind, Publisher, decide_fallback
+from tidemark.checkpoint.fallback import Fallback, LeftBehind, Publisher, decide_fallback
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.checkpoint.metadata.registry import read_metadata
 from tidemark.config.modes import FallbackPolicy
@@ -27,6 +27,7 @@ from tidemark.paths import join, parent
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sinks.driver import DriverSink
 from tidemark.runtime.storage import StoragePlan
+from tidemark.runtime.worker import Worker
 
 __all__ = ["Deploy", "SnapshotChoice"]
 
@@ -48,6 +49,7 @@ class SnapshotChoice:
         policy: How far the job may go back behind what it has published.
         sinks: What publishes, and may take back.
         functions: The vertices in slots; some act on completed checkpoints.
+        worker: Reads them, and talks to sinks: both may hang.
         quarantine: Told about every damaged snapshot of the job's own, and what is wrong with it.
     """
 
@@ -56,6 +58,7 @@ class SnapshotChoice:
     policy: FallbackPolicy
     sinks: Collection[DriverSink]
     functions: Collection[Vertex]
+    worker: Worker
     quarantine: Callable[[CompletedSnapshot, str], None]
 
     def restore_newest(self, deploy: Deploy) -> tuple[CompletedSnapshot | None, CheckpointMetadata | None]:
@@ -68,10 +71,7 @@ class SnapshotChoice:
         problems: list[str] = []
         for candidate in self.completed.candidates():
             try:
-                metadata = self._read(candidate)
-                left = [LeftBehind(s, self._listing(s)) for s in self.completed.left_behind(candidate)]
-                fallback = decide_fallback(self.policy, candidate, left, *self._outputs())
-                deploy(candidate, metadata)
+                metadata, fallback = self._try_twice(candidate, deploy)
             except _UNREADABLE as exc:
                 if not self._is_damage(exc):
                     raise
@@ -114,8 +114,26 @@ class SnapshotChoice:
             found.append(listing)
         return found
 
+    def _try_twice(self, candidate: CompletedSnapshot, deploy: Deploy) -> tuple[CheckpointMetadata, Fallback]:
+        """Deploy with a snapshot; one bad read does not condemn it, a second one does."""
+        try:
+            return self._try(candidate, deploy)
+        except _UNREADABLE as exc:
+            if not self._is_damage(exc):
+                raise
+            _log.warning("%s seems damaged and is read once more: %s", candidate.directory, exc)
+        return self._try(candidate, deploy)
+
+    def _try(self, candidate: CompletedSnapshot, deploy: Deploy) -> tuple[CheckpointMetadata, Fallback]:
+        metadata = self._read(candidate)
+        left = [LeftBehind(s, self._listing(s)) for s in self.completed.left_behind(candidate)]
+        fallback = decide_fallback(self.policy, candidate, left, *self._outputs())
+        deploy(candidate, metadata)
+        return metadata, fallback
+
     def _read(self, snapshot: CompletedSnapshot) -> CheckpointMetadata:
-        return read_metadata(self.storage.for_directory(snapshot.directory), snapshot.directory)
+        storage = self.storage.for_directory(snapshot.directory)
+        return self.worker.call(read_metadata, storage, snapshot.directory)
 
     def _listing(self, snapshot: CompletedSnapshot) -> CheckpointMetadata | None:
         """The metadata of a snapshot that is left behind, None if it is damaged."""
@@ -139,12 +157,15 @@ class SnapshotChoice:
             return exc.verdict is StorageVerdict.DAMAGED
         known = (*self.completed.candidates(), *self.completed.quarantined())
         directories = [snapshot.directory for snapshot in known]
-        if any(self.storage.for_directory(directory).exists(directory) for directory in directories):
+        if any(self._exists(directory) for directory in directories):
             return True
         raise StorageError(
             f"All snapshots of the job are gone, the newest from {directories[0]}. Bring the place back.",
             path=directories[0],
         ) from exc
+
+    def _exists(self, directory: str) -> bool:
+        return self.worker.call(self.storage.for_directory(directory).exists, directory)
 
     def _outputs(self) -> tuple[list[Publisher], list[str]]:
         """Whatever lets something out when a checkpoint completes, and the names of sinks that do so at once."""
@@ -153,7 +174,7 @@ class SnapshotChoice:
             name = f"sink '{sink.vertex.name}'"
             if sink.publishes:
                 # Taking back nothing tells whether it could take back something.
-                publishers.append(Publisher(name, sink.withdraw(b"", b"")))
+                publishers.append(Publisher(name, self.worker.call(sink.withdraw, b"", b"")))
             else:
                 repeating.append(name)
         for vertex in self.functions:
@@ -166,7 +187,7 @@ class SnapshotChoice:
             uid = sink.vertex.uid
             prepared = newer.sink_commits.get(uid, b"")
             if prepared:
-                sink.withdraw(prepared, kept.sink_commits.get(uid, b""))
+                self.worker.call(sink.withdraw, prepared, kept.sink_commits.get(uid, b""))
 
 
 def _acts_on_completion(vertex: Vertex) -> bool:

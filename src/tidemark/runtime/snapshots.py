@@ -2,7 +2,7 @@
 
 The coordinator decides, purely, from events; its commands are carried out here, in order, and what comes of
 them are its next events. The commit point of a snapshot is `write_metadata`; sinks commit behind it, once all
-that the metadata names was seen in the storage.
+that the metadata names was seen in the storage. A storage may hang: it is only touched in the worker's thread.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.protocol.frames import CutRequest
 from tidemark.runtime.storage import StoragePlan
+from tidemark.runtime.worker import Worker
 
 __all__ = ["DriverState", "Effects", "JobSnapshots"]
 
@@ -110,6 +111,7 @@ class JobSnapshots:
     def __init__(
         self,
         effects: Effects,
+        worker: Worker,
         clock: Clock,
         plan: JobPlan,
         settings: JobSettings,
@@ -119,6 +121,7 @@ class JobSnapshots:
     ) -> None:
         """Serve the job of `plan`, which starts from `restored` if it starts from a savepoint."""
         self._effects = effects
+        self._worker = worker
         self._clock = clock
         self._plan = plan
         self._settings = settings
@@ -163,6 +166,7 @@ class JobSnapshots:
         """Tell the coordinator amid an epoch or another command: giving a snapshot up cannot wait.
 
         What completes one can: it runs user code and publishes output, and is left to the next `handle`.
+        Nothing is waited for, neither a storage nor user code: whoever calls this waits for something already.
 
         Raises:
             CheckpointError: More checkpoints have failed than the job tolerates.
@@ -171,7 +175,7 @@ class JobSnapshots:
             if isinstance(command, WriteMetadata):
                 self._postponed.append(command)
             else:
-                self._carry_out(command)
+                self._carry_out(command, wait=False)
 
     def request_savepoint(self, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint at the next barrier; the future gets its directory.
@@ -183,7 +187,7 @@ class JobSnapshots:
         request = SavepointRequest(f"savepoint-{next(self._requests)}", directory)
         future: CompletableFuture[str] = CompletableFuture()
         self._savepoints[request.request_id] = future
-        self.handle(SavepointRequested(request))
+        self.observe(SavepointRequested(request))
         return future
 
     def quarantine(self, snapshot: CompletedSnapshot, problem: str) -> None:
@@ -197,7 +201,7 @@ class JobSnapshots:
         )
         self.coordinator.quarantine(snapshot.checkpoint_id, problem)
         if snapshot.origin is Origin.CHECKPOINT:
-            mark_quarantined(self._storage, snapshot.directory, problem)
+            self._worker.call(mark_quarantined, self._storage, snapshot.directory, problem)
 
     def new_attempt(self, slots: frozenset[int], *, first: bool) -> None:
         """Nothing that an earlier attempt has begun can complete; a crash may have left files of it."""
@@ -211,9 +215,10 @@ class JobSnapshots:
         if self.fenced:
             return
         for request in self.coordinator.aborted_savepoints():
-            discard(self._storage_plan.savepoints, self.layout, Discard(None, savepoint=request))
+            spent = Discard(None, savepoint=request)
+            self._worker.call(discard, self._storage_plan.savepoints, self.layout, spent)
         if self._discarded:
-            discard_job(self._storage, self.layout)
+            self._worker.call(discard_job, self._storage, self.layout)
         elif self._settings.checkpointing.enabled:
             self._discard_leftovers()
 
@@ -224,11 +229,11 @@ class JobSnapshots:
             return
         spent, needed = self.coordinator.is_spent, self.coordinator.needs_shared_file
         try:
-            discard_spent(self._storage, self.layout, spent, needed)
+            self._worker.call(discard_spent, self._storage, self.layout, spent, needed)
         except StorageError as exc:
             _log.warning("Leftovers of failed checkpoints stay behind: %s", exc)
 
-    def _carry_out(self, command: Command) -> Event | None:
+    def _carry_out(self, command: Command, *, wait: bool = True) -> Event | None:
         match command:
             case TriggerBarrier():
                 return self._trigger(command)
@@ -250,10 +255,10 @@ class JobSnapshots:
             case Discard():
                 self._effects.reached("retention")
                 storage = self._storage_plan.savepoints if command.savepoint is not None else self._storage
-                discard(storage, self.layout, command)
+                (self._worker.call if wait else self._worker.post)(discard, storage, self.layout, command)
             case DiscardJob():
                 self._discarded = True
-                discard_job(self._storage, self.layout)
+                self._worker.call(discard_job, self._storage, self.layout)
             case FailJob():
                 raise command.error
         return None
@@ -264,7 +269,11 @@ class JobSnapshots:
         return self.layout.checkpoint(checkpoint_id)
 
     def _trigger(self, command: TriggerBarrier) -> Event | None:
-        self._barriers[command.checkpoint_id] = self._effects.driver_state(command.checkpoint_id)
+        state = self._effects.driver_state(command.checkpoint_id)
+        if command.checkpoint_id not in self.coordinator.pending():
+            # It took a source so long to say where it stands that the snapshot has been given up.
+            return None
+        self._barriers[command.checkpoint_id] = state
         request = CutRequest(
             command.checkpoint_id,
             command.timestamp,
@@ -299,7 +308,9 @@ class JobSnapshots:
         if newest is None:
             return False
         try:
-            return has_vanished(self._storage, self._storage_plan.savepoints, newest, self.layout.shared)
+            return self._worker.call(
+                has_vanished, self._storage, self._storage_plan.savepoints, newest, self.layout.shared
+            )
         except StorageError as exc:
             _log.warning("Checkpoint %s cannot be looked up: %s", newest.checkpoint_id, exc)
             return False
@@ -335,12 +346,7 @@ class JobSnapshots:
         self._effects.reached("before-metadata")
         try:
             self._effects.verify_claims()
-            write_metadata(storage, location.directory, metadata)
-            # Looked for behind the write: a directory that is moved away just before would be made again by it.
-            subtasks = [state for states in command.states.values() for state in states]
-            missing = missing_files(self._storage_plan.savepoints, location, subtasks)
-            if not storage.is_file(location.metadata_path):
-                missing.append(location.metadata_path)
+            missing = self._worker.call(self._publish, storage, location, metadata)
         except StorageError as exc:
             return StorageFailed(command.checkpoint_id, str(exc))
         if missing:
@@ -350,6 +356,18 @@ class JobSnapshots:
             )
             return StorageFailed(command.checkpoint_id, message, vanished=True)
         return MetadataWritten(command.checkpoint_id, location.directory)
+
+    def _publish(
+        self, storage: Storage, location: SnapshotLocation, metadata: CheckpointMetadata
+    ) -> list[str]:
+        """Write the metadata; tells which of the snapshot's files are not there, itself among them."""
+        write_metadata(storage, location.directory, metadata)
+        # Looked for behind the write: a directory that is moved away just before would be made again by it.
+        subtasks = [subtask for operator in metadata.operators for subtask in operator.subtasks]
+        missing = missing_files(self._storage_plan.savepoints, location, subtasks)
+        if not storage.is_file(location.metadata_path):
+            missing.append(location.metadata_path)
+        return missing
 
     def _complete(self, command: NotifyComplete) -> None:
         self._barriers.pop(command.checkpoint_id, None)

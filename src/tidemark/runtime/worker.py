@@ -1,4 +1,4 @@
-"""A thread for whatever may block on user code, so that the job's own thread never does.
+"""A thread for whatever may block on user code or on a storage, so that the job's own thread never does.
 
 The job's thread hands a call over and waits for its result, but looks up now and then (`while_waiting`): it
 notices there that the user cancelled, that a checkpoint is too old, that a slot is gone. A call that does not
@@ -39,9 +39,13 @@ class Worker:
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """The result of `function(*args)`, run in the worker's thread behind everything posted before.
 
+        What runs there already may call again: it is carried out at once.
+
         Raises:
             BaseException: What the function raised, or `while_waiting`.
         """
+        if isinstance(threading.current_thread(), _LaneThread):
+            return function(*args)
         return wait_for(self.post(function, *args), self.while_waiting)
 
     def post(self, function: Callable[..., T], *args: Any) -> Future[T]:
@@ -70,13 +74,17 @@ class Worker:
             lane.calls.put(None)
 
 
+class _LaneThread(threading.Thread):
+    """The thread of a lane, which must never wait for itself."""
+
+
 class _Lane:
     """One thread with its queue; an abandoned one is replaced, never used again."""
 
     def __init__(self, name: str) -> None:
         self.calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._abandoned = False
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread = _LaneThread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
     def abandon(self) -> None:

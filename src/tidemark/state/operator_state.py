@@ -13,6 +13,7 @@ from typing import Any
 
 from tidemark.errors import ConfigError, StateMigrationException
 from tidemark.state.broadcast_state import HeapBroadcastState
+from tidemark.state.decoding import decoding
 from tidemark.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from tidemark.state.primitives import ListState
 from tidemark.state.serializers.base import TypeSerializer
@@ -146,7 +147,8 @@ class OperatorStateStore:
             key, value = keys.serializer, values.serializer
             read_key, read_value = keys.reader.from_bytes, values.reader.from_bytes
             data = part.elements
-            pairs = [(read_key(data[at]), read_value(data[at + 1])) for at in range(0, len(data), 2)]
+            with decoding(f"Operator state '{descriptor.name}'"):
+                pairs = [(read_key(data[at]), read_value(data[at + 1])) for at in range(0, len(data), 2)]
         state = HeapBroadcastState(descriptor.name, key, value)
         state.load(pairs)
         self._add(descriptor.name, Redistribution.BROADCAST, types, state)
@@ -192,7 +194,8 @@ class OperatorStateStore:
             resolution = self._resolve(descriptor, part, serializer)
             serializer = resolution.serializer
             read = resolution.reader.from_bytes
-            elements = [read(element) for element in part.elements]
+            with decoding(f"Operator state '{descriptor.name}'"):
+                elements = [read(element) for element in part.elements]
         state = OperatorListState(descriptor.name, mode, serializer)
         state.load(elements)
         self._add(descriptor.name, mode, (descriptor.type_info,), state)

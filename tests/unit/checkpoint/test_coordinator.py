@@ -395,6 +395,18 @@ def test_a_savepoint_that_had_not_begun_is_rejected_once_and_not_taken_by_the_ne
     assert coordinator.handle(BarrierReached(), 40) == []
 
 
+def test_a_savepoint_that_finds_no_barrier_within_the_timeout_is_rejected() -> None:
+    coordinator = started(timeout=50)
+    coordinator.handle(SavepointRequested(SAVEPOINT), 10)
+
+    assert coordinator.handle(Tick(), 59) == []
+    (command,) = coordinator.handle(Tick(), 60)
+
+    assert isinstance(command, RejectSavepoint)
+    assert command.reason is FailureReason.EXPIRED
+    assert coordinator.handle(BarrierReached(), 61) == []
+
+
 def test_a_savepoint_of_a_job_that_does_not_run_is_rejected() -> None:
     coordinator = CheckpointCoordinator(CheckpointSettings())
 

@@ -15,6 +15,7 @@ from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.deployment import BackendChoice, StorageChoice
 from tidemark.runtime.snapshots import DriverState, JobSnapshots
 from tidemark.runtime.storage import StoragePlan
+from tidemark.runtime.worker import Worker
 
 JOB = "f" * 32
 STATE = DriverState({"numbers": b"7"}, {"files": b"staged"}, {"numbers": 5}, {}, 12, "first job")
@@ -60,6 +61,7 @@ class Job:
         self.clock = ManualClock()
         self.snapshots = JobSnapshots(
             self.effects,
+            Worker("test"),
             self.clock,
             JobPlan(JOB, "a job", {}, 1),
             JobSettings(checkpointing=CheckpointSettings(interval=10, tolerable_failures=9)),

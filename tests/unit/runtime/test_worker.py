@@ -121,3 +121,11 @@ def test_a_heartbeat_timeout_that_is_not_longer_than_its_interval_is_refused():
     with pytest.raises(ConfigError, match=r"heartbeat\.timeout"):
         SlotLimits.of(Configuration.from_dict({"heartbeat.timeout": "1 s", "heartbeat.interval": "1 s"}))
     assert SlotLimits.of(Configuration()) == SlotLimits()
+
+
+def test_what_runs_in_the_worker_may_call_it_again():
+    worker = Worker("test")
+
+    assert worker.call(lambda: worker.call(lambda: threading.current_thread().name)) == "test"
+
+    worker.close()

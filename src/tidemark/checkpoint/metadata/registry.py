@@ -85,21 +85,38 @@ def write_metadata(storage: Storage, directory: str, metadata: CheckpointMetadat
     """Write `_metadata` in one put and return its path. This is the commit point of a checkpoint.
 
     Raises:
-        StorageError: The file may or may not be there; the caller must abort and delete.
+        StorageError: The file may or may not be there, or is not as long as it should be; the caller must abort
+            and delete.
     """
     path = join(directory, METADATA_FILE)
-    within(storage, parent(directory)).write(path, encode(metadata))
+    storage = within(storage, parent(directory))
+    data = encode(metadata)
+    storage.write(path, data)
+    size = storage.size(path)
+    if size != len(data):
+        raise StorageError(
+            f"{path} has {size} bytes after {len(data)} were written, and no error was reported. Check the storage.",
+            path=path,
+            verdict=StorageVerdict.DAMAGED,
+        )
     return path
 
 
 def read_metadata(storage: Storage, directory: str) -> CheckpointMetadata:
-    """Read the `_metadata` of a snapshot's directory.
+    """Read the `_metadata` of a snapshot's directory; once more if it is missing or damaged, before that is believed.
 
     Raises:
         SavepointNotFoundError: There is none: not a snapshot, or one that never completed.
         MetadataError: It cannot be understood.
         StorageError: The storage did not answer; the snapshot may be intact.
     """
+    try:
+        return _read_once(storage, directory)
+    except (SavepointNotFoundError, MetadataError):
+        return _read_once(storage, directory)
+
+
+def _read_once(storage: Storage, directory: str) -> CheckpointMetadata:
     path = join(directory, METADATA_FILE)
     storage = within(storage, directory)
     try:

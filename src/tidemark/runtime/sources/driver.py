@@ -10,7 +10,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from tidemark.clock import Clock
 from tidemark.plan.vertex import Vertex
@@ -26,6 +28,8 @@ __all__ = [
     "SourcePoll",
     "TextFileSource",
 ]
+
+_Index = Annotated[int, msgspec.Meta(ge=0)]
 
 _ELEMENTS_PER_EPOCH = 200_000
 _NUMBERS_PER_EPOCH = 500_000
@@ -55,7 +59,11 @@ class DriverSource(ABC):
 
     @abstractmethod
     def start(self, position: Any | None) -> None:
-        """Begin reading, behind `position` if there is one."""
+        """Begin reading, behind `position` if there is one.
+
+        Raises:
+            DecodeError: It is no position of this kind of source (`msgspec`).
+        """
 
     @abstractmethod
     def poll(self) -> SourcePoll | None:
@@ -95,7 +103,7 @@ class CollectionSource(DriverSource):
 
     def start(self, position: Any | None) -> None:
         """Begin at an index."""
-        self._next = self._planned = position or 0
+        self._next = self._planned = 0 if position is None else msgspec.convert(position, _Index)
 
     def poll(self) -> SourcePoll | None:
         """The next slice."""
@@ -133,7 +141,8 @@ class SequenceSource(DriverSource):
         """Split the whole sequence, or what was left of it."""
         parts = self.vertex.parallelism
         if position is not None:
-            left = [tuple(pair) for pair in position if pair[0] <= pair[1]]
+            pairs = msgspec.convert(position, list[tuple[int, int]])
+            left = [(first, last) for first, last in pairs if first <= last]
             self._ranges = left if len(left) == parts else _resplit(left, parts)
             return
         first, last = self.vertex.spec.start, self.vertex.spec.end
@@ -193,7 +202,7 @@ class TextFileSource(DriverSource):
 
     def start(self, position: Any | None) -> None:
         """List the files; those in `position` continue at their offset."""
-        self._offsets = dict(position or {})
+        self._offsets = {} if position is None else msgspec.convert(position, dict[str, _Index])
         self._begun = {path for path, offset in self._offsets.items() if offset}
         self._listed_at = None
         self._list()

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tidemark.errors import ExecutionError
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import DriverSource, SourcePoll
@@ -42,7 +44,7 @@ class SparkBatchSource(DriverSource):
 
     def start(self, position: Any | None) -> None:
         """Begin, unless it was read already."""
-        self._done = bool(position)
+        self._done = position is not None and msgspec.convert(position, bool)
 
     def poll(self) -> SourcePoll | None:
         """The whole frame, once."""
@@ -183,6 +185,8 @@ class SparkStreamSource(DriverSource):
         """Release the callback, then end the query and remove its scratch directory."""
         query, self._query = self._query, None
         if query is None:
+            # One that is still about to start, in a thread that was left behind, hands nothing over.
+            self._handover.stop()
             return
         # stop() waits for the callback, which waits for us: so it runs beside its release. An exception in the
         # callback would end the query as well, but Spark prints it over a page.

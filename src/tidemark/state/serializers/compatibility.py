@@ -400,9 +400,21 @@ def load_serializer_snapshot(data: bytes) -> TypeSerializerSnapshot[Any]:
     """Return the snapshot `dump_serializer_snapshot` wrote.
 
     Raises:
-        StateMigrationException: The format is newer than this release, or the class of the snapshot cannot
-            be imported or made without arguments.
+        StateMigrationException: The format is newer than this release, the class of the snapshot cannot be
+            imported or made without arguments, or the bytes are none of a serializer's snapshot.
     """
+    try:
+        return _load_serializer_snapshot(data)
+    except (StateMigrationException, OSError, MemoryError):
+        raise
+    except Exception as exc:
+        raise StateMigrationException(
+            f"The stored description of a serializer cannot be read ({type(exc).__name__}: {exc}); it has been "
+            "changed since it was written. Start from another snapshot."
+        ) from exc
+
+
+def _load_serializer_snapshot(data: bytes) -> TypeSerializerSnapshot[Any]:
     view = DataInputView(data)
     written = view.read_fully(1)[0]
     if written != _FORMAT:
@@ -434,7 +446,8 @@ def find_class(name: str) -> Any:
         module_name = ".".join(parts[:cut])
         try:
             found: Any = sys.modules.get(module_name) or importlib.import_module(module_name)
-        except ImportError:
+        except (ImportError, TypeError, ValueError):
+            # The name may be anything: relative, empty between two dots, with a zero in it.
             continue
         for part in parts[cut:]:
             found = getattr(found, part, None)
