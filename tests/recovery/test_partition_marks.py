@@ -9,7 +9,7 @@ from tests.recovery.local_jobs import DEADLINE, local_env
 from tidemark import Duration, FileSource, StreamFormat, Types, WatermarkStrategy
 from tidemark.checkpoint.metadata.registry import read_metadata
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
-from tidemark.runtime.generators import Generator
+from tidemark.runtime.watermark_generators import Generator
 
 STRATEGY = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda line, _old: int(line))
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidemark.checkpoint.completed import CompletedSnapshot, CompletedSnapshots, Origin, is_kept
-from tidemark.checkpoint.failure import FailureTracker
 from tidemark.checkpoint.messages import (
     BarrierReached,
     Command,
@@ -49,6 +48,7 @@ from tidemark.checkpoint.messages import (
 from tidemark.checkpoint.pending import PendingSnapshot
 from tidemark.checkpoint.shared_files import SharedFiles
 from tidemark.checkpoint.statistics import CheckpointStatistics
+from tidemark.checkpoint.tolerance import FailureTracker
 from tidemark.config import CheckpointSettings
 from tidemark.errors import FailureReason
 

@@ -48,7 +48,7 @@ from tidemark.runtime.snapshot_choice import SnapshotChoice
 from tidemark.runtime.snapshots import DriverState, JobSnapshots
 from tidemark.runtime.sources.factory import DriverSourceContext, MakeSource
 from tidemark.runtime.sources.positions import pack, start_source
-from tidemark.runtime.storage import StoragePlan
+from tidemark.runtime.storage_plan import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
 
 __all__ = ["CRASH_POINTS", "STATISTICS_S", "JobExecution"]
@@ -65,9 +65,7 @@ CRASH_POINTS = (
     "retention",
     "restore",
 )
-"""Where a crash leaves something behind (ARCHITECTURE.md, crash points): an epoch processed but not taken; slots
-cut but nothing written; files without metadata; metadata without commit; sinks committed in part; slots notified
-but sources not; a checkpoint half deleted; slots restored but sources not rewound."""
+"""Where a crash leaves something behind; what, and what recovery does about it, is a table of ARCHITECTURE.md."""
 
 STATISTICS_S = 0.5
 """How long somebody who asks for statistics waits for slots that are busy with user code."""

@@ -26,7 +26,7 @@ from tidemark.errors import (
 from tidemark.paths import join, parent
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sinks.driver import DriverSink
-from tidemark.runtime.storage import StoragePlan
+from tidemark.runtime.storage_plan import StoragePlan
 from tidemark.runtime.worker import Worker
 
 __all__ = ["Deploy", "SnapshotChoice"]

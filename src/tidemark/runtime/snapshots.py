@@ -50,7 +50,7 @@ from tidemark.futures import CompletableFuture
 from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.protocol.frames import CutRequest
-from tidemark.runtime.storage import StoragePlan
+from tidemark.runtime.storage_plan import StoragePlan
 from tidemark.runtime.worker import Worker
 
 __all__ = ["DriverState", "Effects", "JobSnapshots"]

@@ -20,8 +20,8 @@ from tidemark.protocol.events import SlotEvent
 from tidemark.protocol.frames import CutRequest
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.engine import EpochResult, EpochWork
+from tidemark.runtime.sinks.dataframes import frame_schema
 from tidemark.runtime.sinks.factory import wants_frame
-from tidemark.runtime.sinks.frames import frame_schema
 from tidemark.runtime.sinks.task import row_tag, small_tag
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.slot_statistics import SlotStatistics

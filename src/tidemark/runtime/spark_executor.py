@@ -26,7 +26,7 @@ from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage import storage_plan, warn_of_shared_root
+from tidemark.runtime.storage_plan import storage_plan, warn_of_shared_root
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Placement, Vertex
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
 from tidemark.protocol.reports import TaskReport
-from tidemark.runtime.generators import Generator, Picture, Seen, instance_key
+from tidemark.runtime.watermark_generators import Generator, Picture, Seen, instance_key
 
 __all__ = ["WatermarkTracker"]
 

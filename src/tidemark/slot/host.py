@@ -35,7 +35,7 @@ from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.protocol.frames import BatchHeader, CutRequest
 from tidemark.slot.mailbox import Mailbox
-from tidemark.slot.task import SlotTask
+from tidemark.slot.slot_subtask import SlotSubtask
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.subtask.snapshots import PendingCuts, write_cuts
@@ -63,7 +63,7 @@ class SlotHost:
         self._scratch = scratch
         self._lock = threading.RLock()
         self._mailbox = Mailbox(self._lock)
-        self._tasks: dict[int, SlotTask] = {}
+        self._tasks: dict[int, SlotSubtask] = {}
         self._channels: dict[tuple[int, int, int], int] = {}
         self._epoch = -1
         self._failed: FailureInfo | None = None
@@ -144,7 +144,7 @@ class SlotHost:
     def handle(self, raw_header: Any, body: Any) -> tuple[Any, Any]:
         """Process one data frame and return the answering frame; failures are answers too."""
         header = BatchHeader(*raw_header)
-        task: SlotTask | None = None
+        task: SlotSubtask | None = None
         with self._lock:
             self._mailbox.run()
             try:
@@ -257,7 +257,7 @@ class SlotHost:
             if isinstance(task.operator, SourceOperator):
                 task.operator.disconnect()
 
-    def _enter(self, header: BatchHeader) -> SlotTask:
+    def _enter(self, header: BatchHeader) -> SlotSubtask:
         attempt = None if self._deployment is None else self._deployment.attempt
         if header.attempt != attempt:
             raise StaleChannelError(
@@ -283,7 +283,7 @@ class SlotHost:
         self._channels[channel] = expected + 1
         return self._tasks[header.vertex]
 
-    def _describe(self, exc: Exception, task: SlotTask | None) -> FailureInfo:
+    def _describe(self, exc: Exception, task: SlotSubtask | None) -> FailureInfo:
         slot = self._deployment.slot if self._deployment is not None else None
         if task is None:
             return FailureInfo.of(exc, slot=slot)
@@ -291,7 +291,7 @@ class SlotHost:
 
     def _start(self, vertex: Vertex, deployment: Deployment, state: TaskStateManager) -> None:
         try:
-            task = SlotTask(vertex, deployment, state, self._clock, self.metrics, self._publish)
+            task = SlotSubtask(vertex, deployment, state, self._clock, self.metrics, self._publish)
             self._tasks[vertex.id] = task
             if isinstance(task.operator, SourceOperator):
                 task.operator.on_ready = self.on_ready

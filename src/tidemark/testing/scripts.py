@@ -28,7 +28,7 @@ from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.sources.driver import CollectionSource, DriverSource, SourcePoll
 from tidemark.runtime.sources.factory import DriverSourceContext, make_source
 from tidemark.runtime.sources.splits import IndexSplit
-from tidemark.runtime.storage import StoragePlan
+from tidemark.runtime.storage_plan import StoragePlan
 
 __all__ = [
     "ADVANCE",

@@ -14,7 +14,7 @@ import pytest
 import xxhash
 from click.testing import CliRunner
 
-from tidemark.backends.rocksdb.snapshot import NativeExtra
+from tidemark.backends.rocksdb.cut import NativeExtra
 from tidemark.checkpoint.format.native import NativeFiles, fetch_native
 from tidemark.checkpoint.inspection import describe, verify
 from tidemark.checkpoint.metadata import (

@@ -17,10 +17,10 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.errors import ConfigError, FencedError, MetadataError, RestoreError, StorageError
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
-from tidemark.runtime.sinks.commits import StagedFile, encode_commits
-from tidemark.runtime.sinks.file_commit import FilesSink
-from tidemark.runtime.sinks.files import FileTaskSink
+from tidemark.runtime.sinks.file_driver import FilesSink
+from tidemark.runtime.sinks.file_task import FileTaskSink
 from tidemark.runtime.sinks.frontier import Frontier
+from tidemark.runtime.sinks.staged_files import StagedFile, encode_commits
 
 
 def new_sink(base: Any, job: str = "first", restored: CheckpointMetadata | None = None) -> FilesSink:

@@ -16,9 +16,9 @@ from tidemark.errors import ConfigError, RestoreError
 from tidemark.plan.job_plan import build_plan
 from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.protocol.reports import TaskReport
-from tidemark.runtime.generators import Generator, Picture, Seen
 from tidemark.runtime.sources import driver
 from tidemark.runtime.sources.origins import by_origin
+from tidemark.runtime.watermark_generators import Generator, Picture, Seen
 from tidemark.runtime.watermarks import WatermarkTracker
 
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()

@@ -10,7 +10,7 @@ import pytest
 
 from tidemark.checkpoint.storage import FileSystemStorage
 from tidemark.protocol.deployment import StorageChoice
-from tidemark.runtime.storage import StoragePlan, warn_of_shared_root
+from tidemark.runtime.storage_plan import StoragePlan, warn_of_shared_root
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give directories to somebody else")
 

@@ -14,7 +14,7 @@ from tidemark.errors import FailureReason, FencedError, StorageError
 from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.deployment import BackendChoice, StorageChoice
 from tidemark.runtime.snapshots import DriverState, JobSnapshots
-from tidemark.runtime.storage import StoragePlan
+from tidemark.runtime.storage_plan import StoragePlan
 from tidemark.runtime.worker import Worker
 
 JOB = "f" * 32

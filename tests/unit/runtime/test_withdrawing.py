@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from tidemark.api.specs import CollectSinkSpec, ForeachBatchSinkSpec, PrintSinkSpec, SinkSpec
+from tidemark.runtime.sinks.dataframes import ForeachBatchSink
 from tidemark.runtime.sinks.driver import CollectSink, PrintSink
-from tidemark.runtime.sinks.file_commit import FilesSink
-from tidemark.runtime.sinks.frames import ForeachBatchSink
+from tidemark.runtime.sinks.file_driver import FilesSink
 
 
 def vertex(spec: SinkSpec | None = None) -> Any:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from tidemark.backends.registration import StateSpec, create_handle, resolve_restored, spec_of
 from tidemark.backends.rocksdb.catalog import StateCatalog
 from tidemark.backends.rocksdb.cleanup import CompactionCleanup, ExpiringState
+from tidemark.backends.rocksdb.cut import KIND, FileNames, NativeExtra, RocksCut, RowStateTable
 from tidemark.backends.rocksdb.expiring_rows import ExpiringValueRows
 from tidemark.backends.rocksdb.handles import RocksTtlValueState, RocksValueState
 from tidemark.backends.rocksdb.keys import KeyCodec, key_group_prefix
@@ -34,7 +35,6 @@ from tidemark.backends.rocksdb.restore import (
     table_rows,
 )
 from tidemark.backends.rocksdb.scope import BatchScope, RowTable
-from tidemark.backends.rocksdb.snapshot import KIND, FileNames, NativeExtra, RocksCut, RowStateTable
 from tidemark.backends.rocksdb.store import RocksStore
 from tidemark.backends.rocksdb.tables import AnyRows, table_for
 from tidemark.backends.rocksdb.value_rows import ValueRows

@@ -14,9 +14,9 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidemark.backends.rocksdb.cut import stamp_of
 from tidemark.backends.rocksdb.keys import decode_segment, encode_segment, state_prefix
 from tidemark.backends.rocksdb.scope import RowTable
-from tidemark.backends.rocksdb.snapshot import stamp_of
 from tidemark.backends.rocksdb.store import RocksStore, Row, after
 from tidemark.clock import Clock
 from tidemark.state.descriptors import StateKind

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.backends.outside import OutsideView
 from tidemark.backends.rocksdb.catalog import StateCatalog
+from tidemark.backends.rocksdb.cut import stamp_of
 from tidemark.backends.rocksdb.keys import decode_namespace, decode_segment, encode_namespace, state_prefix
 from tidemark.backends.rocksdb.scope import BatchScope
-from tidemark.backends.rocksdb.snapshot import stamp_of
 from tidemark.backends.rocksdb.store import Row, after
 from tidemark.backends.rocksdb.tables import AnyRows, table_for
 from tidemark.state.descriptors import StateKind

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidemark.backends.registration import StateMigration
 from tidemark.backends.rocksdb.columns import CarriedSerializer, bytes_from_arrow, key_bytes_from_arrow
+from tidemark.backends.rocksdb.cut import NativeExtra
 from tidemark.backends.rocksdb.keys import (
     STAMP_WIDTH,
     KeyCodec,
@@ -26,7 +27,6 @@ from tidemark.backends.rocksdb.keys import (
     state_prefix,
 )
 from tidemark.backends.rocksdb.options import RocksDBOptions
-from tidemark.backends.rocksdb.snapshot import NativeExtra
 from tidemark.backends.rocksdb.store import RocksStore, Row, after
 from tidemark.errors import RestoreError, StateMigrationException
 from tidemark.state.canonical import StateSerializers

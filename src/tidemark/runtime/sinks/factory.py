@@ -16,10 +16,10 @@ from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.pipeline import TaskSink
+from tidemark.runtime.sinks.dataframes import ForeachBatchSink, SparkWriterSink
 from tidemark.runtime.sinks.driver import CollectSink, DriverSink, PrintSink
-from tidemark.runtime.sinks.file_commit import FilesSink
-from tidemark.runtime.sinks.files import FileTaskSink, staging_token
-from tidemark.runtime.sinks.frames import ForeachBatchSink, SparkWriterSink
+from tidemark.runtime.sinks.file_driver import FilesSink
+from tidemark.runtime.sinks.file_task import FileTaskSink, staging_token
 from tidemark.runtime.sinks.task import CollectTaskSink, DataFrameTaskSink, PrintTaskSink
 
 __all__ = ["make_driver_sink", "make_task_sink", "wants_frame"]
@@ -43,7 +43,9 @@ def make_task_sink(plan: JobPlan, directive: EpochDirective) -> Callable[[Vertex
                 token = staging_token(plan.job_id, vertex.id)
                 unique = f"{partition}-{token}-{directive.attempt}-{directive.epoch}"
                 return _file_sink(vertex, directive.staging[vertex.id], unique)
-        return DataFrameTaskSink(vertex)
+            case ForeachBatchSinkSpec() | SparkWriterSinkSpec():
+                return DataFrameTaskSink(vertex)
+        raise AssertionError(f"no task side for {type(vertex.spec).__name__}")
 
     return make
 
@@ -59,7 +61,9 @@ def make_driver_sink(vertex: Vertex, job_id: str) -> DriverSink:
             return FilesSink(vertex, sink.base_path, job_id)
         case ForeachBatchSinkSpec():
             return ForeachBatchSink(vertex)
-    return SparkWriterSink(vertex)
+        case SparkWriterSinkSpec():
+            return SparkWriterSink(vertex)
+    raise AssertionError(f"no driver side for {type(vertex.spec).__name__}")
 
 
 def _file_sink(vertex: Vertex, staging: str, unique: str) -> FileTaskSink:

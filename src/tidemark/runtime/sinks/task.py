@@ -9,7 +9,7 @@ import pyarrow as pa
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import ANY_SUBTASK, Records
-from tidemark.runtime.sinks.frames import frame_batch, frame_schema, frame_serializer
+from tidemark.runtime.sinks.dataframes import frame_batch, frame_schema, frame_serializer
 from tidemark.types.text import text_of
 
 __all__ = ["CollectTaskSink", "DataFrameTaskSink", "PrintTaskSink", "row_tag", "small_tag"]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tidemark.backends.rocksdb import RocksDBKeyedStateBackend, snapshot
-from tidemark.backends.rocksdb.snapshot import NativeExtra
+from tidemark.backends.rocksdb.cut import NativeExtra
 from tidemark.clock import ManualClock
 from tidemark.errors import RestoreError, StateMigrationException
 from tidemark.state.backend import NO_KEY

@@ -19,9 +19,14 @@ from tidemark.config import Options
 from tidemark.errors import FencedError, MetadataError, RestoreError, StorageError, StorageVerdict
 from tidemark.paths import is_local, join, name_of, parent, same_host
 from tidemark.plan.vertex import Vertex
-from tidemark.runtime.sinks.checks import Unpublished, unpublished
 from tidemark.runtime.sinks.claim import Claim
-from tidemark.runtime.sinks.commits import (
+from tidemark.runtime.sinks.driver import Following, TransactionalSink
+from tidemark.runtime.sinks.file_task import staging_token
+from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, Progress, progress_of, read_frontier
+from tidemark.runtime.sinks.legacy import sweep_legacy
+from tidemark.runtime.sinks.places import Place, open_place
+from tidemark.runtime.sinks.staged_checks import Unpublished, unpublished
+from tidemark.runtime.sinks.staged_files import (
     StagedFile,
     claim_directory,
     decode_commits,
@@ -29,11 +34,6 @@ from tidemark.runtime.sinks.commits import (
     is_inside,
     locate,
 )
-from tidemark.runtime.sinks.driver import Following, TransactionalSink
-from tidemark.runtime.sinks.files import staging_token
-from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, Progress, progress_of, read_frontier
-from tidemark.runtime.sinks.legacy import sweep_legacy
-from tidemark.runtime.sinks.places import Place, open_place
 
 __all__ = ["FilesSink"]
 

@@ -20,13 +20,13 @@ from tidemark.state.key_tokens import key_serializer_for
 from tidemark.subtask.subtask import Subtask, operator_of
 from tidemark.subtask.task_state import TaskStateManager
 
-__all__ = ["SlotTask"]
+__all__ = ["SlotSubtask"]
 
 Publish = Callable[[StateDescriptor, KeyedStateBackend, str], None]
 """Makes a state of the operator with that uid queryable."""
 
 
-class SlotTask(Subtask):
+class SlotSubtask(Subtask):
     """The subtask of one vertex in one slot, with the codecs of its edges and its place in time.
 
     Attributes:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from tidemark.errors import StorageError, StorageVerdict
-from tidemark.runtime.sinks.commits import StagedFile
 from tidemark.runtime.sinks.frontier import Progress
 from tidemark.runtime.sinks.places import Place
+from tidemark.runtime.sinks.staged_files import StagedFile
 
 __all__ = ["Unpublished", "unpublished"]
 

@@ -20,8 +20,8 @@ import xxhash
 from tidemark.errors import StorageError
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
-from tidemark.runtime.sinks.commits import StagedFile, checked_bucket, checked_part_name, staged_name
 from tidemark.runtime.sinks.places import create_staged
+from tidemark.runtime.sinks.staged_files import StagedFile, checked_bucket, checked_part_name, staged_name
 
 __all__ = ["FileTaskSink", "staging_token"]
 
