@@ -100,14 +100,16 @@ class DriverSink(Protocol):
         """The job is over, whichever way; `restorable` if there are snapshots to start it from again."""
 
 
-class ImmediateSink:
-    """A sink that holds nothing back: what an epoch made is out when the epoch is over."""
-
-    publishes = False
-    staging = None
+class UnclaimedSink:
+    """A sink whose output needs no owner: it goes where nobody else writes, or where anybody may."""
 
     def __init__(self, vertex: Vertex) -> None:
         self.vertex = vertex
+
+    @property
+    def staging(self) -> str | None:
+        """Tasks send what they have."""
+        return None
 
     def claim(
         self,
@@ -117,10 +119,20 @@ class ImmediateSink:
         repeat: bool = False,
         following: Following | None = None,
     ) -> None:
-        """Anybody may write."""
+        """Nothing is claimed."""
 
     def verify_claim(self) -> None:
-        """Anybody may write."""
+        """Nothing is claimed."""
+
+    def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
+        """What was let out is in other hands."""
+        return False
+
+
+class ImmediateSink(UnclaimedSink):
+    """A sink that holds nothing back: what an epoch made is out when the epoch is over."""
+
+    publishes = False
 
     def prepare(self, checkpoint_id: int) -> bytes:
         """Nothing is held back."""
@@ -131,10 +143,6 @@ class ImmediateSink:
 
     def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
         """What is out stays out; epochs after the checkpoint come again."""
-
-    def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
-        """What is out stays out."""
-        return False
 
     def finish(self) -> None:
         """Nothing is held back."""
@@ -167,33 +175,15 @@ class PrintSink(ImmediateSink):
         return f"{':'.join(parts)}> " if parts else ""
 
 
-class TransactionalSink:
+class TransactionalSink(UnclaimedSink):
     """Holds items back between the epoch that made them and the checkpoint that covers them."""
 
     publishes = True
 
     def __init__(self, vertex: Vertex) -> None:
-        self.vertex = vertex
+        super().__init__(vertex)
         self._pending: list[Any] = []
         self._prepared: dict[int, list[Any]] = {}
-
-    @property
-    def staging(self) -> str | None:
-        """Tasks send what they have."""
-        return None
-
-    def claim(
-        self,
-        lineage: str,
-        restored: CheckpointMetadata | None,
-        *,
-        repeat: bool = False,
-        following: Following | None = None,
-    ) -> None:
-        """What this driver holds is its own."""
-
-    def verify_claim(self) -> None:
-        """What this driver holds is its own."""
 
     def prepare(self, checkpoint_id: int) -> bytes:
         """Assign everything taken so far to the checkpoint; earlier unfinished ones are covered too."""
@@ -213,10 +203,6 @@ class TransactionalSink:
         if checkpoint_id is not None:
             self.commit(checkpoint_id)
         self._prepared, self._pending = {}, []
-
-    def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
-        """What was let out is in other hands."""
-        return False
 
     def finish(self) -> None:
         """Let out everything."""
