@@ -45,8 +45,8 @@ def state_file(directory: Path) -> Path:
     return max(files, key=lambda path: path.stat().st_size)
 
 
-def unreadable(path: Path) -> None:
-    """Let every read of the file be an I/O error, for any user."""
+def a_link(path: Path) -> None:
+    """Let the file be a link to something that gives an I/O error to any user."""
     path.unlink()
     path.symlink_to(f"/proc/{os.getpid()}/mem")
 
@@ -65,7 +65,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "metadata truncated": (lambda d: os.truncate(d / "_metadata", 60), "incomplete"),
     "metadata empty": (lambda d: os.truncate(d / "_metadata", 0), "not the metadata"),
     "metadata flipped": (lambda d: flip(d / "_metadata"), "checksum does not match"),
-    "metadata unreadable": (lambda d: unreadable(d / "_metadata"), "could not be read"),
+    "metadata a link": (lambda d: a_link(d / "_metadata"), "symbolic link"),
     "metadata a directory": (lambda d: a_directory(d / "_metadata"), "_metadata is missing"),
     "state truncated": (lambda d: os.truncate(state_file(d), 30), "truncated"),
     "state flipped": (lambda d: flip(state_file(d)), "checksum"),

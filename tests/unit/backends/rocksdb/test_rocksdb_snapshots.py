@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemark.backends.rocksdb import RocksDBKeyedStateBackend, snapshot
+from tidemark.backends.rocksdb import RocksDBKeyedStateBackend
+from tidemark.backends.rocksdb import cut as cutting
 from tidemark.backends.rocksdb.cut import NativeExtra
 from tidemark.clock import ManualClock
 from tidemark.errors import RestoreError, StateMigrationException
@@ -230,8 +231,8 @@ def test_a_description_of_a_later_format_is_refused() -> None:
 
 
 def test_canonical_batches_are_small_and_sorted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "MAX_BATCH_ROWS", 20)
-    monkeypatch.setattr(snapshot, "_CHUNK", 3)
+    monkeypatch.setattr(cutting, "MAX_BATCH_ROWS", 20)
+    monkeypatch.setattr(cutting, "_CHUNK", 3)
     backend = make()
     fill(backend, range(300))
     cut = backend.cut()
@@ -255,8 +256,8 @@ def test_canonical_batches_are_small_and_sorted(make: Make, monkeypatch: pytest.
 def test_the_segments_of_a_list_stay_together_in_small_batches(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "MAX_BATCH_ROWS", 4)
-    monkeypatch.setattr(snapshot, "_CHUNK", 2)
+    monkeypatch.setattr(cutting, "MAX_BATCH_ROWS", 4)
+    monkeypatch.setattr(cutting, "_CHUNK", 2)
     backend = make(key_type=Types.STRING())
     items: Any = backend.state(ListStateDescriptor("l", Types.LONG()))
     for n in range(7):
