@@ -83,6 +83,8 @@ def serializer_called(name):
 
 GARBAGE = {
     "position is no msgpack": (partial(position, "listed", b"\xc1"), "'listed'"),
+    "position is nested": (partial(position, "listed", b"\x91" * 5000 + b"\x01"), "'listed'"),
+    "position is no text": (partial(position, "listed", b"\xa2\xff\xfe"), "'listed'"),
     "position is text": (partial(position, "listed", msgspec.msgpack.encode("abc")), "'listed'"),
     "position is negative": (partial(position, "listed", msgspec.msgpack.encode(-5)), "'listed'"),
     "ranges are numbers": (partial(position, "sequence", msgspec.msgpack.encode([1, 2])), "'sequence'"),

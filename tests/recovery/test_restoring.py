@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import threading
@@ -28,6 +29,7 @@ from tidemark import (
     Types,
 )
 from tidemark.checkpoint.metadata import read_metadata
+from tidemark.checkpoint.metadata.registry import write_metadata
 from tidemark.checkpoint.retention import QUARANTINE_FILE
 from tidemark.checkpoint.storage import FileSystemStorage
 from tidemark.errors import JobExecutionException, RestoreError, StorageError
@@ -435,3 +437,24 @@ def test_a_function_that_acts_on_completed_checkpoints_counts_as_published_outpu
     error = job.end()
     assert "cannot take output back" in str(error)
     assert "function" in str(error)
+
+
+def test_a_checkpoint_that_somebody_has_replaced_is_not_restored(tmp_path):
+    """Its own checksums are right: it may hold anything, pickles among it."""
+    job = Job(tmp_path).start()
+    job.release(1)
+    job.release(2)
+    replaced = []
+
+    def replace_newest():
+        storage = FileSystemStorage(sync=False)
+        replaced.append(str(job.newest()))
+        metadata = read_metadata(storage, replaced[0])
+        write_metadata(storage, replaced[0], dataclasses.replace(metadata, timestamp=metadata.timestamp + 1))
+
+    job.fail_at(25, replace_newest)
+    error = job.finish()
+
+    assert "somebody has replaced it" in str(error)
+    assert replaced[0] in str(error)
+    assert job.runner.status is JobStatus.FAILED

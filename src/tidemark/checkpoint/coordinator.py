@@ -91,6 +91,8 @@ class CheckpointCoordinator:
         self._running = False
         self._next_id = 1
         self._due_at: int | None = None
+        self._seen = -(1 << 62)
+        """Time of the last event."""
         self._last_end: int | None = None
         self._repairing = False
         """Files have vanished, and no checkpoint has completed since."""
@@ -147,6 +149,7 @@ class CheckpointCoordinator:
 
     def handle(self, event: Event, now: int) -> list[Command]:
         """Take one event at time `now` (ms); return what has to be done, in this order."""
+        self._follow(now)
         match event:
             case Started():
                 return self._start(event.slots, now)
@@ -168,6 +171,14 @@ class CheckpointCoordinator:
                 return self._halt(FailureReason.JOB_RESTARTING, "The job is restarting.", now)
             case JobEnded():
                 return self._end(event, now)
+
+    def _follow(self, now: int) -> None:
+        """The clock was set back: what is due stays as far away as it was."""
+        back, self._seen = self._seen - now, now
+        if back > 0 and self._due_at is not None:
+            self._due_at -= back
+        if back > 0 and self._last_end is not None:
+            self._last_end -= back
 
     # Starting
 

@@ -135,6 +135,7 @@ class JobExecution:
             self.plan.in_slots(),
             engine.worker,
             self.snapshots.quarantine,
+            self.snapshots.digests,
         )
 
     @property

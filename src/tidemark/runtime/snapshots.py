@@ -40,7 +40,7 @@ from tidemark.checkpoint.messages import (
     WriteMetadata,
 )
 from tidemark.checkpoint.metadata.model import CheckpointMetadata, OperatorState
-from tidemark.checkpoint.metadata.registry import write_metadata
+from tidemark.checkpoint.metadata.registry import digest_of, write_metadata
 from tidemark.checkpoint.presence import has_vanished, missing_files
 from tidemark.checkpoint.retention import discard, discard_job, discard_spent, mark_quarantined
 from tidemark.checkpoint.storage.base import Storage
@@ -138,6 +138,8 @@ class JobSnapshots:
         """Whether a savepoint of this job has completed."""
         self._postponed: list[WriteMetadata] = []
         """Snapshots that every slot acknowledged while something else was under way."""
+        self.digests: dict[int, bytes] = {}
+        """Of the metadata of every snapshot this job wrote: nobody else's is restored in its place."""
         self._discarded = False
         """Whether the job's checkpoints have been deleted for good."""
         self.coordinator = CheckpointCoordinator(settings.checkpointing, restored_from=restored)
@@ -355,6 +357,7 @@ class JobSnapshots:
                 "moved or deleted the checkpoint directory. The next checkpoint is written in full."
             )
             return StorageFailed(command.checkpoint_id, message, vanished=True)
+        self.digests[command.checkpoint_id] = digest_of(metadata)
         return MetadataWritten(command.checkpoint_id, location.directory)
 
     def _publish(

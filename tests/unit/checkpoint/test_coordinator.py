@@ -704,3 +704,14 @@ def test_vanished_files_are_forgiven_again_after_a_checkpoint_completed() -> Non
     commands = coordinator.handle(StorageFailed(3, "gone", vanished=True), 302)
 
     assert not any(isinstance(command, FailJob) for command in commands)
+
+
+def test_a_clock_that_is_set_back_delays_nothing() -> None:
+    coordinator = started()
+    assert triggered(coordinator.handle(BarrierReached(), 100)) == [1]
+    complete(coordinator, 1, 120)
+
+    coordinator.handle(Tick(), -1_000_000)
+
+    assert triggered(coordinator.handle(BarrierReached(), -999_921)) == []
+    assert triggered(coordinator.handle(BarrierReached(), -999_920)) == [2]

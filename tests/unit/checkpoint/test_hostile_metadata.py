@@ -344,8 +344,8 @@ def test_whatever_a_snapshot_says_is_shown_and_never_steers_the_terminal(
     metadata = CheckpointMetadata(
         3,
         (1 << 63) - 1,
-        "\x1b[31m",
-        "\r\nname",
+        "ab" * 16,
+        "\x1b[31m\r\nname",
         source_positions={"\x1b[1m": position},
         operators=(operator,),
     )
@@ -357,3 +357,21 @@ def test_whatever_a_snapshot_says_is_shown_and_never_steers_the_terminal(
         assert result.exit_code == 0, (result.output, result.exception)
         assert "\x1b" not in result.output
         assert "\r" not in result.output
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"job_id": "*"},
+        {"job_id": "\x1b[31m"},
+        {"job_id": "../x"},
+        {"lineage": "a/b"},
+        {"checkpoint_id": 2**62},
+        {"properties": {"epoch": "9" * 18}},
+    ],
+)
+def test_ids_and_counters_that_a_job_could_not_go_on_with_are_refused(change: dict[str, Any]) -> None:
+    metadata = replace(CheckpointMetadata(1, 0, "ab" * 16), **change)
+
+    with pytest.raises(MetadataError):
+        decode(encode(metadata), "hostile")

@@ -20,7 +20,8 @@ from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.file_driver import FilesSink
 from tidemark.runtime.sinks.file_task import FileTaskSink
 from tidemark.runtime.sinks.frontier import Frontier
-from tidemark.runtime.sinks.staged_files import StagedFile, encode_commits
+from tidemark.runtime.sinks.legacy import sweep_legacy
+from tidemark.runtime.sinks.staged_files import StagedFile, decode_commits, encode_commits
 
 
 def new_sink(base: Any, job: str = "first", restored: CheckpointMetadata | None = None) -> FilesSink:
@@ -550,7 +551,7 @@ def test_a_driver_that_died_amid_publishing_leaves_a_doubt_that_is_said_aloud(tm
     dead.restore(None, b"")
     prepared = prepared_by(dead, tmp_path, 1, "a", "b")
     dead._note(Frontier("first", 1))
-    gone = sorted(tmp_path.rglob("*.inprogress"))[0]
+    gone = Path(decode_commits(prepared, "out")[0].staged)
     gone.unlink()
 
     new_sink(tmp_path, "second", snapshot("first", 1)).restore(1, prepared)
@@ -709,3 +710,60 @@ def test_a_snapshot_cannot_make_the_driver_ask_another_server(tmp_path: Path) ->
     with pytest.raises(MetadataError, match="is on another file system"):
         new_sink(tmp_path, "second", snapshot("first", 1)).restore(1, evil)
     assert Tripwire.asked == []
+
+
+def test_what_was_taken_back_is_not_taken_for_published_by_a_newer_checkpoint(tmp_path: Path) -> None:
+    first, second, third = three_checkpoints(tmp_path)
+    area = next(tmp_path.glob(".tidemark-*/.area-*"))
+
+    for note in (Frontier("first", 3, withdrawn_to=1), Frontier("first", 1, withdrawn_to=1)):
+        (area / ".frontier").write_bytes(msgspec.json.encode(note))
+        vertex: Any = SimpleNamespace(id=3, uid="out")
+        for newer in (second, third):
+            sink = FilesSink(vertex, str(tmp_path), "second")
+            with pytest.raises(FencedError, match="taken back"):
+                sink.claim("first", newer, repeat=True)
+
+    new_sink(tmp_path, "second", first).restore(1, first.sink_commits["out"])
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"job_id": "\xff"}'])
+def test_a_damaged_note_of_what_is_published_is_no_permission(tmp_path: Path, damage: bytes) -> None:
+    first, _second, _third = three_checkpoints(tmp_path)
+    next(tmp_path.glob(".tidemark-*/.area-*/.frontier")).write_bytes(damage)
+
+    with pytest.raises(StorageError, match="damaged"):
+        new_sink(tmp_path, "second", first)
+
+
+def test_a_file_behind_one_that_is_still_staged_was_never_published(tmp_path: Path) -> None:
+    dead = new_sink(tmp_path)
+    dead.restore(None, b"")
+    files = staged(dead, tmp_path, "a", "b")
+    dead.take([], files, 0)
+    prepared = dead.prepare(1)
+    dead._note(Frontier("first", 1))
+    Path(files[1].staged).unlink()
+    sink = new_sink(tmp_path, "second", snapshot("first", 1))
+
+    with pytest.raises(RestoreError, match="never published"):
+        sink.restore(1, prepared)
+
+    assert visible(tmp_path) == []
+
+
+def test_sweeping_what_an_old_release_left_touches_no_other_job(tmp_path: Path) -> None:
+    mine = tmp_path / ".p-0-abcdefabcdef-3-0-0.inprogress"
+    others = [
+        tmp_path / ".p-0-123456123456-3-0-0.inprogress",
+        tmp_path / ".tidemark-x" / ".p-0-abcdefabcdef-3-0-0.inprogress",
+    ]
+    for path in (mine, *others):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+
+    sweep_legacy(str(tmp_path), "*-3")
+    sweep_legacy(str(tmp_path), "abcdefabcdef-3")
+
+    assert not mine.exists()
+    assert all(path.exists() for path in others)

@@ -7,6 +7,7 @@ once, so that no reader of handles has to.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,9 @@ __all__ = ["check"]
 
 _LONG = range(-(1 << 63), 1 << 63)
 _SIZE = range(1 << 63)
+_COUNTER = range(1 << 62)
+"""Of what a job goes on counting: what it writes next must be readable, too."""
+_ID = re.compile(r"[0-9A-Za-z_-]{0,64}")
 
 
 def check(metadata: CheckpointMetadata) -> CheckpointMetadata:
@@ -32,12 +36,15 @@ def check(metadata: CheckpointMetadata) -> CheckpointMetadata:
     Raises:
         ValueError: The message names the entry and what is wrong with it.
     """
-    _number("checkpoint id", metadata.checkpoint_id, _SIZE)
+    _number("checkpoint id", metadata.checkpoint_id, _COUNTER)
+    for what in ("job_id", "lineage"):
+        if _ID.fullmatch(getattr(metadata, what)) is None:
+            raise ValueError(f"{what} is {getattr(metadata, what)[:80]!r}, which is no id of a job")
     _number("timestamp", metadata.timestamp, _LONG)
     for uid, watermark in metadata.watermarks.items():
         _number(f"watermark of {uid!r}", watermark, _LONG)
     epoch = metadata.properties.get("epoch", "0")
-    if not (epoch.isascii() and epoch.isdigit() and len(epoch) < 19):
+    if not (epoch.isascii() and epoch.isdigit() and len(epoch) < 18):
         raise ValueError(f"property 'epoch': {epoch[:40]!r} is no number of an epoch")
     _distinct("operator", (operator.uid for operator in metadata.operators))
     for operator in metadata.operators:

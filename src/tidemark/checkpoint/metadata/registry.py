@@ -6,6 +6,7 @@ file of a newer release are three different, clear errors.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable
 
@@ -19,7 +20,7 @@ from tidemark.checkpoint.storage.filesystem import within
 from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError, StorageVerdict
 from tidemark.paths import join, parent
 
-__all__ = ["decode", "encode", "read_metadata", "write_metadata"]
+__all__ = ["decode", "digest_of", "encode", "read_metadata", "write_metadata"]
 
 _MAGIC = b"TDMK"
 _HEADER = struct.Struct(">4sHQ16s")
@@ -100,6 +101,11 @@ def write_metadata(storage: Storage, directory: str, metadata: CheckpointMetadat
             verdict=StorageVerdict.DAMAGED,
         )
     return path
+
+
+def digest_of(metadata: CheckpointMetadata) -> bytes:
+    """What tells the metadata of a snapshot from any other, also from one that was made to look like it."""
+    return hashlib.sha256(encode(metadata)).digest()
 
 
 def read_metadata(storage: Storage, directory: str) -> CheckpointMetadata:

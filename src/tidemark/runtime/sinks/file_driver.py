@@ -121,6 +121,14 @@ class FilesSink(TransactionalSink):
         """What is to be taken back before the job can start from a snapshot; nothing if it need not."""
         if frontier is None or frontier.admits(restored):
             return ()
+        if restored is not None and frontier.misses(restored):
+            raise FencedError(
+                f"The file sink '{self.vertex.uid}' at '{self._base}' has taken back, or begun to take back, what "
+                f"was published after checkpoint {frontier.withdrawn_to} of job {frontier.job_id}; checkpoint "
+                f"{restored.checkpoint_id} of job {restored.job_id} takes that for published. Start from checkpoint "
+                f"{frontier.withdrawn_to} or an older one, with {Options.CHECKPOINTING_ALLOW_FALLBACK.key}: withdraw.",
+                path=self._base,
+            )
         start = (
             "the beginning"
             if restored is None
@@ -162,10 +170,12 @@ class FilesSink(TransactionalSink):
         uid = self.vertex.uid
         with self._mapped("withdrawn"):
             # From here on nothing may be taken for fetched by a reader.
-            self._note(msgspec.structs.replace(frontier, settled=False))
+            going = msgspec.structs.replace(frontier, settled=False, withdrawn_to=restored.checkpoint_id)
+            self._note(going)
             for metadata in reversed(self._left):
                 self.withdraw(metadata.sink_commits.get(uid, b""), restored.sink_commits.get(uid, b""))
-            self._note(Frontier(frontier.job_id, restored.checkpoint_id, settled=frontier.settled))
+            target = restored.checkpoint_id
+            self._note(Frontier(frontier.job_id, target, settled=frontier.settled, withdrawn_to=target))
         self._left = ()
 
     def _note(self, frontier: Frontier) -> None:

@@ -14,6 +14,7 @@ from enum import Enum
 import msgspec
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
+from tidemark.errors import StorageError, StorageVerdict
 from tidemark.runtime.sinks.claim import areas_of
 from tidemark.runtime.sinks.places import Place
 
@@ -44,6 +45,9 @@ class Frontier(msgspec.Struct, frozen=True):
     """Whether all output up to here is visible, rather than some of it."""
     shared: tuple[str, ...] = ()
     """Final paths of published files that a checkpoint prepared before their publication lists, too."""
+    withdrawn_to: int = 0
+    """Checkpoint of that job behind which output is being taken back, or has been; 0: none. A job that starts
+    from any other would miss what is gone."""
 
     @staticmethod
     def at_start(job_id: str, restored: CheckpointMetadata | None, *, settled: bool = False) -> Frontier:
@@ -61,12 +65,23 @@ class Frontier(msgspec.Struct, frozen=True):
         published nothing, so will the snapshot it started from itself; another one of the job before it will
         not, for what that one had staged later is gone.
         """
-        if restored is None:
+        if restored is None or self.withdrawn_to > restored.checkpoint_id:
             return False
+        if self.withdrawn_to:
+            return self.published == self.withdrawn_to and self.is_target(restored)
         if restored.job_id == self.job_id:
             return restored.checkpoint_id >= self.published
         origin = (self.origin_job, self.origin_checkpoint)
         return not self.published and origin == (restored.job_id, restored.checkpoint_id)
+
+    def is_target(self, restored: CheckpointMetadata) -> bool:
+        """Whether a snapshot is the one a withdrawal goes back to."""
+        return (restored.job_id, restored.checkpoint_id) == (self.job_id, self.withdrawn_to)
+
+    def misses(self, restored: CheckpointMetadata) -> bool:
+        """Whether output that a snapshot takes for published has been taken back."""
+        same = restored.job_id == self.job_id
+        return bool(self.withdrawn_to) and not (same and restored.checkpoint_id <= self.withdrawn_to)
 
     def progress_of(self, restored: CheckpointMetadata) -> Progress:
         """How much of a snapshot's output the last holder, or one before it, has published."""
@@ -97,13 +112,23 @@ def read_frontier(place: Place, directory: str) -> Frontier | None:
     """The note of the newest claimant that has left one; None if nobody has.
 
     Raises:
+        StorageError: It is damaged, so nobody knows what is published.
         OSError: It cannot be read.
     """
     areas = areas_of(place, directory)
     # What a claimant had not emptied when it died (a longer name) is older than its own area.
     for name in sorted(areas, key=lambda name: (-areas[name], len(name))):
+        path = f"{directory}/{name}/{FRONTIER}"
         try:
-            return msgspec.json.decode(place.read(f"{directory}/{name}/{FRONTIER}"), type=Frontier)
-        except (FileNotFoundError, msgspec.MsgspecError):
+            return msgspec.json.decode(place.read(path), type=Frontier)
+        except FileNotFoundError:
             continue
+        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+            raise StorageError(
+                f"The note '{path}' of how far a file sink has published is damaged ({exc}), so nothing can say "
+                "what would come twice. Start from the newest snapshot after you have removed the note, or give the "
+                "sink another directory.",
+                path=path,
+                verdict=StorageVerdict.UNUSABLE,
+            ) from exc
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from fnmatch import fnmatch
 
 from tidemark.paths import is_local, local_path, name_of, remote
 
@@ -16,14 +15,19 @@ def sweep_legacy(base_path: str, token: str) -> None:
     Raises:
         OSError: The directory cannot be read or written.
     """
-    pattern = f".*-{token}-*.inprogress"
     if is_local(base_path):
-        for folder, _folders, names in os.walk(local_path(base_path)):
+        for folder, folders, names in os.walk(local_path(base_path)):
+            # What is below a claim is a younger sink's.
+            folders[:] = [name for name in folders if not name.startswith(".tidemark-")]
             for name in names:
-                if fnmatch(name, pattern):
+                if _is_staged(name, token):
                     os.unlink(os.path.join(folder, name))
         return
     filesystem, base = remote(base_path)
     for path in filesystem.find(base):
-        if fnmatch(name_of(path), pattern):
+        if _is_staged(name_of(path), token) and "/.tidemark-" not in path:
             filesystem.rm_file(path)
+
+
+def _is_staged(name: str, token: str) -> bool:
+    return name.startswith(".") and name.endswith(".inprogress") and f"-{token}-" in name

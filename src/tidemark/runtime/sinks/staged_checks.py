@@ -71,11 +71,12 @@ def unpublished(
             or _size(place, entry.target) == entry.file.size
         ):
             continue
-        if progress is Progress.NONE:
+        # Files are published in the order of the list: behind one that is still staged nothing was.
+        if progress is Progress.NONE or staged:
             raise StorageError(
                 f"The output file '{entry.file.final}' of {what} cannot be published: it is neither staged "
-                f"('{entry.file.staged}') nor visible, so its {entry.file.rows} records are lost. Nothing of {what} "
-                "was published; bring the staged file back, or start the job from an older snapshot ('tidemark "
+                f"('{entry.file.staged}') nor visible, so its {entry.file.rows} records are lost. It was "
+                "never published; bring the staged file back, or start the job from an older snapshot ('tidemark "
                 "run -s'), which writes these records again.",
                 path=entry.file.final,
                 verdict=StorageVerdict.MISSING,

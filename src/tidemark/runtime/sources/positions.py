@@ -28,7 +28,7 @@ def start_source(source: DriverSource, stored: bytes | None) -> None:
         return
     try:
         source.start(msgspec.msgpack.decode(stored))
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         uid = source.vertex.uid
         raise RestoreError(
             f"The snapshot's position of source '{uid}' cannot be read: {exc}. It was not written by this source, "
