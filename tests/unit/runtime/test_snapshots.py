@@ -18,7 +18,7 @@ from tidemark.runtime.storage_plan import StoragePlan
 from tidemark.runtime.worker import Worker
 
 JOB = "f" * 32
-STATE = DriverState({"numbers": b"7"}, {"files": b"staged"}, {"numbers": 5}, {}, 12, "first job")
+STATE = DriverState({"numbers": b"7"}, {"files": b"staged"}, {"numbers": 5}, {}, 12, "first-job")
 
 
 class Noted:
@@ -102,7 +102,7 @@ def test_the_metadata_holds_what_the_driver_said_at_the_barrier():
     metadata = read_metadata(job.storage, job.snapshots.layout.checkpoint(1).directory)
 
     assert (metadata.source_positions, metadata.sink_commits) == (STATE.positions, STATE.commits)
-    assert (metadata.watermarks, metadata.lineage_id) == (STATE.watermarks, "first job")
+    assert (metadata.watermarks, metadata.lineage_id) == (STATE.watermarks, "first-job")
     assert metadata.properties["epoch"] == "12"
 
 

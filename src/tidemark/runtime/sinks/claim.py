@@ -129,7 +129,12 @@ class Claim:
 
     def _take_over(self) -> None:
         """Adopt older areas, oldest first, so that of files of one name the newest stays."""
-        self._place.make_private(self.area)
+        try:
+            self._place.make_private(self.area)
+        except FileNotFoundError:
+            # A newer claimant has taken it away in the moment it was made.
+            self.verify()
+            raise
         # A listing may miss a directory that an older claimant is renaming just now; the next one sees it.
         for _ in range(2):
             while older := self._older_areas():
