@@ -29,6 +29,8 @@ class CompletedSnapshot:
     origin: Origin
     timestamp: int = 0
     shared_files: frozenset[str] = frozenset()
+    digest: bytes = b""
+    """Of the metadata, if this job wrote it: nobody else's is restored in its place."""
 
 
 class CompletedSnapshots:

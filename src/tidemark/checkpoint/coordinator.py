@@ -265,6 +265,7 @@ class CheckpointCoordinator:
             Origin.SAVEPOINT if pending.is_savepoint else Origin.CHECKPOINT,
             pending.started_at,
             pending.shared_files(),
+            event.digest,
         )
         self._shared.register(snapshot.checkpoint_id, snapshot.shared_files)
         commands: list[Command] = [NotifyComplete(pending.checkpoint_id, event.directory, pending.savepoint)]

@@ -111,6 +111,8 @@ class MetadataWritten:
 
     checkpoint_id: int
     directory: str
+    digest: bytes = b""
+    """Of what was written, to tell it from anybody else's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,6 @@ class JobExecution:
             self.plan.in_slots(),
             engine.worker,
             self.snapshots.quarantine,
-            self.snapshots.digests,
         )
 
     @property

@@ -7,8 +7,8 @@ and the job goes back to an older one only as far as its visible output allows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
 
 from tidemark.api.functions import CheckpointListener
 from tidemark.checkpoint.completed import CompletedSnapshot, CompletedSnapshots, Origin
@@ -51,7 +51,6 @@ class SnapshotChoice:
         functions: The vertices in slots; some act on completed checkpoints.
         worker: Reads them, and talks to sinks: both may hang.
         quarantine: Told about every damaged snapshot of the job's own, and what is wrong with it.
-        digests: Of the metadata the job wrote, by checkpoint.
     """
 
     completed: CompletedSnapshots
@@ -61,7 +60,6 @@ class SnapshotChoice:
     functions: Collection[Vertex]
     worker: Worker
     quarantine: Callable[[CompletedSnapshot, str], None]
-    digests: Mapping[int, bytes] = field(default_factory=dict)
 
     def restore_newest(self, deploy: Deploy) -> tuple[CompletedSnapshot | None, CheckpointMetadata | None]:
         """Deploy with the newest snapshot that is intact, and return it; without any if there never was one.
@@ -136,8 +134,7 @@ class SnapshotChoice:
     def _read(self, snapshot: CompletedSnapshot) -> CheckpointMetadata:
         storage = self.storage.for_directory(snapshot.directory)
         metadata = self.worker.call(read_metadata, storage, snapshot.directory)
-        written = self.digests.get(snapshot.checkpoint_id) if snapshot.origin is not Origin.EXTERNAL else None
-        if written is not None and written != digest_of(metadata):
+        if snapshot.digest and snapshot.digest != digest_of(metadata):
             raise MetadataError(
                 f"{snapshot.directory} does not hold what this job wrote there: somebody has replaced it. Look who "
                 "may write to the checkpoint directory, and start from a snapshot you trust.",

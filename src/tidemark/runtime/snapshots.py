@@ -138,8 +138,6 @@ class JobSnapshots:
         """Whether a savepoint of this job has completed."""
         self._postponed: list[WriteMetadata] = []
         """Snapshots that every slot acknowledged while something else was under way."""
-        self.digests: dict[int, bytes] = {}
-        """Of the metadata of every snapshot this job wrote: nobody else's is restored in its place."""
         self._discarded = False
         """Whether the job's checkpoints have been deleted for good."""
         self.coordinator = CheckpointCoordinator(settings.checkpointing, restored_from=restored)
@@ -357,8 +355,8 @@ class JobSnapshots:
                 "moved or deleted the checkpoint directory. The next checkpoint is written in full."
             )
             return StorageFailed(command.checkpoint_id, message, vanished=True)
-        self.digests[command.checkpoint_id] = digest_of(metadata)
-        return MetadataWritten(command.checkpoint_id, location.directory)
+        digest = self._worker.call(digest_of, metadata)
+        return MetadataWritten(command.checkpoint_id, location.directory, digest)
 
     def _publish(
         self, storage: Storage, location: SnapshotLocation, metadata: CheckpointMetadata

@@ -2,7 +2,7 @@
 
 Every rename of a staged file is guarded twice: the claim is verified in front of it, and the area the file lies
 in is taken away by whoever claims next, so that a rename that comes late (a driver frozen between the two) finds
-nothing. Before the first file of a checkpoint is renamed all of them are looked at, by `checks.py`: one that is
+nothing. Before the first file of a checkpoint is renamed all of them are looked at, by `staged_checks.py`: one that is
 neither staged nor visible fails the job unless it is known to have been published.
 """
 
