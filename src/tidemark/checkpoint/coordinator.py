@@ -139,9 +139,10 @@ class CheckpointCoordinator:
 
     def next_wakeup(self, now: int) -> int | None:
         """When the next `BarrierReached` or `Tick` will have an effect, if nothing else happens before."""
+        self._follow(now)
         if self._requests and self._running:
             return now
-        times = [p.started_at + self.settings.timeout for p in self._pending.values() if not p.finalizing]
+        times = [p.waiting_since + self.settings.timeout for p in self._pending.values() if not p.finalizing]
         due = self._periodic_due()
         if due is not None:
             times.append(due)
@@ -173,12 +174,17 @@ class CheckpointCoordinator:
                 return self._end(event, now)
 
     def _follow(self, now: int) -> None:
-        """The clock was set back: what is due stays as far away as it was."""
+        """The clock was set back: what is due stays as far away as it was, what waits has waited as long as it had."""
         back, self._seen = self._seen - now, now
-        if back > 0 and self._due_at is not None:
+        if back <= 0:
+            return
+        if self._due_at is not None:
             self._due_at -= back
-        if back > 0 and self._last_end is not None:
+        if self._last_end is not None:
             self._last_end -= back
+        for pending in self._pending.values():
+            pending.waiting_since -= back
+        self._requests = [(request, since - back) for request, since in self._requests]
 
     # Starting
 
@@ -305,7 +311,7 @@ class CheckpointCoordinator:
 
     def _is_expired(self, pending: PendingSnapshot, now: int) -> bool:
         # Once the metadata is being written the snapshot may already exist; its outcome is awaited.
-        return not pending.finalizing and now - pending.started_at >= self.settings.timeout
+        return not pending.finalizing and now - pending.waiting_since >= self.settings.timeout
 
     def _expire_one(self, pending: PendingSnapshot, now: int) -> list[Command]:
         waiting = ", ".join(str(slot) for slot in sorted(pending.missing)) or "none, the last one came late"

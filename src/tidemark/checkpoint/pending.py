@@ -21,6 +21,11 @@ class PendingSnapshot:
     acknowledged: dict[int, SlotAcknowledged] = field(default_factory=dict)
     finalizing: bool = False
     """`WriteMetadata` was asked for; from here on only its outcome or the end of the attempt decides."""
+    waiting_since: int = field(init=False)
+    """Beginning of its timeout: `started_at`, less whatever the clock has been set back since."""
+
+    def __post_init__(self) -> None:
+        self.waiting_since = self.started_at
 
     @property
     def is_savepoint(self) -> bool:

@@ -29,6 +29,7 @@ from tidemark.checkpoint.messages import (
 )
 from tidemark.checkpoint.metadata import FileHandle, NativeHandle, SubtaskState
 from tidemark.checkpoint.statistics import CheckpointStatus
+from tidemark.clock import ManualClock
 from tidemark.config import CheckpointSettings
 from tidemark.config.modes import ExternalizedCheckpointRetention as Keep
 from tidemark.errors import FailureReason
@@ -715,3 +716,58 @@ def test_a_clock_that_is_set_back_delays_nothing() -> None:
 
     assert triggered(coordinator.handle(BarrierReached(), -999_921)) == []
     assert triggered(coordinator.handle(BarrierReached(), -999_920)) == [2]
+
+
+def test_a_clock_that_is_set_back_neither_delays_nor_hastens_the_timeout_of_a_checkpoint() -> None:
+    hour = 3_600_000
+    clock = ManualClock(2 * hour)
+    coordinator = CheckpointCoordinator(CheckpointSettings(interval=100, timeout=1000))
+    coordinator.handle(Started(SLOTS), clock.now())
+    clock.advance(100)
+    assert triggered(coordinator.handle(BarrierReached(), clock.now())) == [1]
+    clock.advance(400)
+    assert coordinator.handle(Tick(), clock.now()) == []
+
+    clock.set(clock.now() - hour)
+
+    assert coordinator.next_wakeup(clock.now()) == clock.now() + 600
+    assert coordinator.handle(Tick(), clock.now()) == []
+    clock.advance(599)
+    assert coordinator.handle(Tick(), clock.now()) == []
+    clock.advance(1)
+    expired = coordinator.handle(Tick(), clock.now())
+    assert [command.reason for command in expired if isinstance(command, NotifyAborted)] == [
+        FailureReason.EXPIRED
+    ]
+
+
+def test_a_checkpoint_is_stamped_with_the_time_it_was_told_whatever_the_clock_does_later() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 5000)
+    coordinator.handle(SlotAcknowledged(1, 0), 2000)
+
+    [command] = coordinator.handle(SlotAcknowledged(1, 1), 2001)
+
+    assert isinstance(command, WriteMetadata)
+    assert command.timestamp == 5000
+
+
+def test_a_clock_that_is_set_back_neither_delays_nor_hastens_the_end_of_a_savepoint_nobody_begins() -> None:
+    hour = 3_600_000
+    clock = ManualClock(2 * hour)
+    coordinator = CheckpointCoordinator(CheckpointSettings(timeout=1000))
+    coordinator.handle(Started(SLOTS), clock.now())
+    coordinator.handle(SavepointRequested(SAVEPOINT), clock.now())
+    clock.advance(400)
+    coordinator.handle(Tick(), clock.now())
+
+    clock.set(clock.now() - hour)
+
+    assert coordinator.handle(Tick(), clock.now()) == []
+    clock.advance(599)
+    assert coordinator.handle(Tick(), clock.now()) == []
+    clock.advance(1)
+    rejected = coordinator.handle(Tick(), clock.now())
+    assert [command.reason for command in rejected if isinstance(command, RejectSavepoint)] == [
+        FailureReason.EXPIRED
+    ]
