@@ -240,7 +240,8 @@ class StorageVerdict(Enum):
     DAMAGED = "damaged"
     """The bytes came, but they are not those that were written, or no reader understands them."""
     UNUSABLE = "unusable"
-    """This installation cannot reach such a place at all; trying again does not help."""
+    """This installation cannot reach such a place at all, or must not trust what is there (a symbolic link, somebody
+    else's directory); trying again does not help."""
 
 
 class StorageError(TidemarkError):

@@ -8,8 +8,11 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import ClassVar
 
+import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from tests.recovery.local_jobs import DEADLINE, Count, Numbers, board, local_env, new_board
 
 from tidemark import (
@@ -83,12 +86,14 @@ class Job:
 
     BLOCKS = 4
 
-    def __init__(self, tmp_path, *, storage=None, retained=1, settings=None, backend=None, restarts=1000):
+    def __init__(
+        self, tmp_path, *, storage=None, scheme="", retained=1, settings=None, backend=None, restarts=1000
+    ):
         self.seen = new_board()
-        self.directory, self.output = tmp_path / "checkpoints", tmp_path / "output"
+        self.directory, self.output, self.scheme = tmp_path / "checkpoints", tmp_path / "output", scheme
         self.env = local_env(
             {
-                "state.checkpoints.dir": str(self.directory),
+                "state.checkpoints.dir": f"{scheme}{self.directory}",
                 "state.checkpoints.num-retained": str(retained),
                 "state.backend.fs.memory-threshold": "0",
                 **(settings or {}),
@@ -145,7 +150,8 @@ class Job:
 
     def retained(self):
         """Directories of completed checkpoints, oldest first; none completes while functions run."""
-        return [Path(s.directory) for s in self.runner.execution.coordinator.completed.checkpoints()]
+        found = self.runner.execution.coordinator.completed.checkpoints()
+        return [Path(snapshot.directory.removeprefix(self.scheme)) for snapshot in found]
 
     def checkpoints(self):
         return list((self.directory / str(self.client.get_job_id())).glob("chk-*"))
@@ -190,6 +196,34 @@ class Faulty(FileSystemStorage):
         return super().read(path)
 
 
+class ShakyDisk(LocalFileSystem):
+    """This machine's disk, which gives an I/O error for the files it is told."""
+
+    protocol = "shaky"
+    broken: ClassVar[set[str]] = set()
+    refused: ClassVar[list[str]] = []
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.removeprefix("shaky://"))
+
+    def _open(self, path, mode="rb", block_size=None, **options):
+        if "r" in mode and path in self.broken:
+            self.refused.append(path)
+            raise EIO
+        return super()._open(path, mode, block_size, **options)
+
+
+@pytest.fixture
+def shaky():
+    fsspec.register_implementation("shaky", ShakyDisk, clobber=True)
+    ShakyDisk.broken.clear()
+    ShakyDisk.refused.clear()
+    yield ShakyDisk
+    ShakyDisk.broken.clear()
+
+
+BACKENDS = {"heap": HashMapStateBackend(), "rocksdb": EmbeddedRocksDBStateBackend(True)}
 EIO = OSError(errno.EIO, "Input/output error")
 
 
@@ -236,31 +270,46 @@ def test_a_storage_that_never_answers_again_ends_the_job_but_not_its_checkpoint(
     assert resumed.lines() == expected()
 
 
-@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("what", ["metadata", "state"])
-def test_a_file_that_cannot_be_read_for_a_while_is_read_by_a_later_attempt(tmp_path, backend, what):
-    backends = {"heap": HashMapStateBackend(), "rocksdb": EmbeddedRocksDBStateBackend(True)}
-    job = Job(tmp_path, retained=2, backend=backends[backend]).start()
+def test_a_file_that_cannot_be_read_for_a_while_is_read_by_a_later_attempt(tmp_path, shaky, backend, what):
+    job = Job(tmp_path, scheme="shaky://", retained=2, backend=BACKENDS[backend]).start()
     job.release(1)
     job.release(2)
-    broken = []
 
     def break_newest():
-        chosen = (metadata_file if what == "metadata" else state_file)(job.newest())
-        broken.append((chosen, chosen.read_bytes()))
-        chosen.unlink()
-        chosen.symlink_to(f"/proc/{os.getpid()}/mem")
+        shaky.broken.add(str((metadata_file if what == "metadata" else state_file)(job.newest())))
 
     job.fail_at(25, break_newest)
     job.seen.set("released", job.BLOCKS)
-    until(lambda: len(job.runner.failures) > 3)
-    path, content = broken[0]
-    (tmp_path / "repaired").write_bytes(content)
-    (tmp_path / "repaired").replace(path)
+    until(lambda: len(shaky.refused) > 3)
+    shaky.broken.clear()
 
     assert job.finish() is None
     assert job.lines() == expected()
     assert not list(job.directory.rglob(QUARANTINE_FILE))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_link_inside_a_snapshot_that_a_job_is_started_from_fails_it_at_once(tmp_path, backend):
+    first = Job(tmp_path, backend=BACKENDS[backend]).start()
+    first.release(1)
+    first.client.cancel().result(DEADLINE)
+    [snapshot] = first.checkpoints()
+    link = state_file(snapshot)
+    link.rename(tmp_path / "elsewhere")
+    link.symlink_to(tmp_path / "elsewhere")
+
+    settings = {"execution.savepoint.path": str(snapshot)}
+    second = Job(tmp_path, backend=BACKENDS[backend], settings=settings).start()
+
+    error = second.end()
+    assert isinstance(error.__cause__, StorageError)
+    assert f"{link} is a symbolic link" in str(error)
+    assert "remove it" in str(error)
+    assert second.runner.status is JobStatus.FAILED
+    assert second.runner.execution.attempt == 0, "a link goes away only if somebody removes it"
+    assert link.is_symlink(), "nothing is deleted because it could not be read"
 
 
 def metadata_file(checkpoint: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,14 @@ def test_a_pipe_in_place_of_a_file_is_no_file_and_nobody_waits_for_it(tmp_path: 
 
 
 def test_metadata_that_cannot_be_read_just_now_is_not_a_missing_checkpoint(tmp_path: Path) -> None:
-    # Reading the first byte of a process's memory is an I/O error, on any machine and for any user.
-    (tmp_path / "_metadata").symlink_to(f"/proc/{os.getpid()}/mem")
+    class Faulty(FileSystemStorage):
+        def read(self, path: str) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
 
-    with pytest.raises(StorageError) as caught:
-        read_metadata(FileSystemStorage(), str(tmp_path))
+    (tmp_path / "_metadata").write_bytes(b"")
+
+    with pytest.raises(StorageError, match="Input/output error") as caught:
+        read_metadata(MappedStorage(Faulty()), str(tmp_path))
 
     assert caught.value.verdict is StorageVerdict.TRANSIENT
     (tmp_path / "_metadata").unlink()
@@ -133,6 +137,17 @@ def test_metadata_that_cannot_be_read_just_now_is_not_a_missing_checkpoint(tmp_p
         read_metadata(FileSystemStorage(), str(tmp_path))
     (tmp_path / "_metadata").write_bytes(encode(CheckpointMetadata(1, 0, "job")))
     assert read_metadata(FileSystemStorage(), str(tmp_path)).checkpoint_id == 1
+
+
+def test_a_link_is_not_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(encode(CheckpointMetadata(1, 0, "job")))
+    (tmp_path / "_metadata").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(StorageError, match="symbolic link") as caught:
+        read_metadata(FileSystemStorage(), str(tmp_path))
+
+    assert caught.value.verdict is StorageVerdict.UNUSABLE
+    assert not is_curable(ExecutionError.from_cause("Job failed", caught.value))
 
 
 def test_a_place_without_a_driver_is_never_reached_by_trying_again() -> None:

@@ -1,7 +1,8 @@
 """The edge to foreign storage: whatever a file system, a driver or a user's class raises becomes `StorageError`.
 
-Here, and where bytes are verified, it is decided what an error means: nothing there, or not reached. Only the
-first says something about a snapshot; a place that could not be reached may hold intact bytes.
+Here, and where bytes are verified, it is decided what an error means: nothing there, not reached, or not to be
+trusted. Only the first says something about a snapshot; a place that could not be reached may hold intact bytes, and
+a link in its place stays until somebody removes it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def storage_error(exc: BaseException, verb: str, path: str) -> StorageError:
             "where it comes from and remove it. Directories that several users share need fs.permissions.umask-mode "
             "with write permission for the group, such as '007'.",
             path=path,
+            verdict=StorageVerdict.UNUSABLE,
         )
     return StorageError(
         f"{path} could not be {verb}: {type(exc).__name__}: {exc}. Check that the place can be "
