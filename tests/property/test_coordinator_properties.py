@@ -23,6 +23,7 @@ from tidemark.checkpoint.messages import (
     NotifyComplete,
     SavepointRequest,
     SavepointRequested,
+    SinksCommitted,
     SlotAcknowledged,
     SlotDeclined,
     Started,
@@ -56,6 +57,10 @@ class Job(RuleBasedStateMachine):
         self.on_disk: set[str] = set()
         self.directories: set[int] = set()
         self.last_end: int | None = None
+        self.commits = True
+        """Whether sinks can commit; while they cannot, an attempt ends with the next complete snapshot."""
+        self.committed = 0
+        self.over = False
 
     @initialize(
         slots=st.integers(1, 3),
@@ -77,6 +82,17 @@ class Job(RuleBasedStateMachine):
             self.carry_out(command)
         if any(isinstance(command, FailJob) for command in commands):
             self.restart()
+        for command in commands:
+            if isinstance(command, NotifyComplete):
+                self.commit(command.checkpoint_id)
+
+    def commit(self, n: int) -> None:
+        if self.commits:
+            self.committed = max(self.committed, n)
+            self.tell(SinksCommitted(n))
+        else:
+            self.tell(JobRestarting())
+            self.last_end = None
 
     def carry_out(self, command: Command) -> None:
         match command:
@@ -118,6 +134,8 @@ class Job(RuleBasedStateMachine):
                     assert command.checkpoint_id not in {
                         s.checkpoint_id for s in self.coordinator.completed.candidates()
                     }
+                    if command.checkpoint_id in self.completed and not self.over:
+                        assert command.checkpoint_id < self.committed, "its successor has not been committed"
                     self.directories.discard(command.checkpoint_id)
                 self.on_disk -= set(command.shared)
             case DiscardJob():
@@ -133,7 +151,14 @@ class Job(RuleBasedStateMachine):
         self.tell(JobRestarting())
         assert self.coordinator.pending() == []
         self.last_end = None
+        # Sinks are restored to the newest snapshot before slots are told to go on.
+        self.committed = max(self.completed, default=0)
+        self.commits = True
         self.tell(Started(self.slots))
+
+    @rule()
+    def sinks_cannot_commit(self) -> None:
+        self.commits = False
 
     @rule(ms=st.integers(0, 400))
     def time_passes(self, ms: int) -> None:
@@ -235,7 +260,10 @@ class Job(RuleBasedStateMachine):
     @invariant()
     def no_more_checkpoints_than_wanted_are_retained(self) -> None:
         if self.ids:
-            assert len(self.coordinator.completed.checkpoints()) <= self.settings.num_retained
+            committed = [
+                s for s in self.coordinator.completed.checkpoints() if s.checkpoint_id <= self.committed
+            ]
+            assert len(committed) <= self.settings.num_retained
 
     @invariant()
     def nothing_is_left_behind_when_all_is_quiet(self) -> None:
@@ -249,6 +277,7 @@ class Job(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.ids:
+            self.over = True
             self.tell(JobEnded(JobEnd.FINISHED))
             assert self.on_disk == set()
 

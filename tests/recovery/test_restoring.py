@@ -196,6 +196,20 @@ class Faulty(FileSystemStorage):
         return super().read(path)
 
 
+class LosesOutput(FileSystemStorage):
+    """A user's storage during whose commit point, once it is armed, all that file sinks have staged is lost."""
+
+    def __init__(self, output):
+        super().__init__(sync=False)
+        self.output, self.armed = output, threading.Event()
+
+    def write(self, path, data):
+        super().write(path, data)
+        if self.armed.is_set() and path.endswith("_metadata"):
+            for staged in self.output.rglob("*.inprogress"):
+                staged.unlink()
+
+
 class ShakyDisk(LocalFileSystem):
     """This machine's disk, which gives an I/O error for the files it is told."""
 
@@ -288,6 +302,23 @@ def test_a_file_that_cannot_be_read_for_a_while_is_read_by_a_later_attempt(tmp_p
     assert job.finish() is None
     assert job.lines() == expected()
     assert not list(job.directory.rglob(QUARANTINE_FILE))
+
+
+def test_when_output_is_lost_before_its_commit_the_older_checkpoint_is_still_there_to_start_from(tmp_path):
+    storage = LosesOutput(tmp_path / "output")
+    job = Job(tmp_path, storage=storage, retained=1).start()
+    job.release(1)
+    storage.armed.set()
+
+    error = job.finish()
+
+    assert isinstance(error.__cause__, RestoreError)
+    assert "start the job from an older snapshot" in str(error)
+    storage.armed.clear()
+    older, _newer = sorted(job.checkpoints(), key=lambda path: int(path.name[4:]))
+    resumed = Job(tmp_path, settings={"execution.savepoint.path": str(older)}).start()
+    assert resumed.finish() is None
+    assert resumed.lines() == expected()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

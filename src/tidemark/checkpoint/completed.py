@@ -39,6 +39,9 @@ class CompletedSnapshots:
     Savepoints are candidates for recovery too, since sinks commit on them, but they neither count among the
     retained checkpoints nor push one out. When a newer checkpoint completes they are forgotten, not deleted.
 
+    A checkpoint pushes out older ones only when the sinks have committed it: until then its output may turn out to
+    be lost, and an older one is what remains to start from.
+
     A snapshot that turned out to be damaged goes into quarantine: it is neither restored from nor deleted, and
     its output is remembered as left behind until the job has gone back to an older snapshot.
     """
@@ -50,8 +53,8 @@ class CompletedSnapshots:
         self._left: set[int] = set()
         """Quarantined snapshots whose output may be visible while the job stands before them."""
 
-    def add(self, snapshot: CompletedSnapshot) -> list[CompletedSnapshot]:
-        """Take a completed snapshot; return the checkpoints it pushes out, oldest first.
+    def add(self, snapshot: CompletedSnapshot) -> None:
+        """Take a completed snapshot; older ones stay until its output is out.
 
         Raises:
             ValueError: A snapshot of that id is there already.
@@ -59,12 +62,19 @@ class CompletedSnapshots:
         if snapshot.checkpoint_id in self._snapshots:
             raise ValueError(f"Snapshot {snapshot.checkpoint_id} is complete already.")
         self._snapshots[snapshot.checkpoint_id] = snapshot
-        if snapshot.origin is not Origin.CHECKPOINT:
+
+    def committed(self, checkpoint_id: int) -> list[CompletedSnapshot]:
+        """The output of that snapshot, and of all before it, is out: forget what it pushes out.
+
+        Returns:
+            The checkpoints to delete, oldest first.
+        """
+        checkpoints = [s for s in self.checkpoints() if s.checkpoint_id <= checkpoint_id]
+        if not checkpoints:
             return []
-        surplus = self.checkpoints()[: -self._num_retained]
-        oldest_kept = self.checkpoints()[-self._num_retained :][0].checkpoint_id
+        surplus, kept = checkpoints[: -self._num_retained], checkpoints[-self._num_retained :]
         for other in list(self._snapshots.values()):
-            if other.checkpoint_id < oldest_kept:
+            if other.checkpoint_id < kept[0].checkpoint_id:
                 del self._snapshots[other.checkpoint_id]
         return surplus
 

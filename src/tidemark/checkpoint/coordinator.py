@@ -5,7 +5,7 @@ thread and reads no clock. Whoever drives it carries the commands out, in order,
 
     BarrierReached ─► TriggerBarrier(k) ─► slots cut and write ─► SlotAcknowledged(k, slot) from each
         ─► WriteMetadata(k) ─► MetadataWritten(k)                                     = commit point
-        ─► NotifyComplete(k), Discard(what k pushes out)
+        ─► NotifyComplete(k) ─► SinksCommitted(k) ─► Discard(what k pushes out)
     SlotDeclined, StorageFailed, or too old at a Tick or at an acknowledgement
         ─► NotifyAborted(k), Discard(k), and FailJob if one failure too many
     SavepointRequested, but no BarrierReached within the timeout
@@ -37,6 +37,7 @@ from tidemark.checkpoint.messages import (
     RejectSavepoint,
     SavepointRequest,
     SavepointRequested,
+    SinksCommitted,
     SlotAcknowledged,
     SlotDeclined,
     Started,
@@ -164,6 +165,8 @@ class CheckpointCoordinator:
                 return self._abort_if_pending(event.checkpoint_id, event.reason, event.message, now)
             case MetadataWritten():
                 return self._complete(event, now)
+            case SinksCommitted():
+                return self._committed(event.checkpoint_id)
             case StorageFailed():
                 return self._storage_failed(event, now)
             case SavepointRequested():
@@ -195,6 +198,10 @@ class CheckpointCoordinator:
         self._failures.restarted()
         self._due_at = self._one_interval_after(now)
         self._last_end = None
+        newest = self.completed.latest()
+        if newest is not None:
+            # The attempt before may have failed amid its commit; sinks have been restored to it since.
+            commands += self._committed(newest.checkpoint_id)
         return commands
 
     def _request(self, request: SavepointRequest, now: int) -> list[Command]:
@@ -275,14 +282,20 @@ class CheckpointCoordinator:
         )
         self._shared.register(snapshot.checkpoint_id, snapshot.shared_files)
         commands: list[Command] = [NotifyComplete(pending.checkpoint_id, event.directory, pending.savepoint)]
-        for old in self.completed.add(snapshot):
+        self.completed.add(snapshot)
+        freed = self._shared.ended(pending.checkpoint_id)
+        if freed:
+            commands.append(Discard(None, freed))
+        return commands
+
+    def _committed(self, checkpoint_id: int) -> list[Command]:
+        """Behind a snapshot whose output is out nobody has to go: the oldest retained ones make room."""
+        commands: list[Command] = []
+        for old in self.completed.committed(checkpoint_id):
             self.statistics.was_discarded(old.checkpoint_id)
             commands.append(
                 Discard(old.checkpoint_id, self._shared.release(old.checkpoint_id, self._pending))
             )
-        freed = self._shared.ended(pending.checkpoint_id)
-        if freed:
-            commands.append(Discard(None, freed))
         return commands
 
     def _clean_up_after_abort(self, checkpoint_id: int, files: Iterable[str]) -> list[Command]:

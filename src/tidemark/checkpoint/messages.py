@@ -26,6 +26,7 @@ __all__ = [
     "RejectSavepoint",
     "SavepointRequest",
     "SavepointRequested",
+    "SinksCommitted",
     "SlotAcknowledged",
     "SlotDeclined",
     "Started",
@@ -116,6 +117,13 @@ class MetadataWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class SinksCommitted:
+    """Every sink has let out what belongs to the snapshot: nobody has to go back behind it for its output."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class StorageFailed:
     """The driver could not write `_metadata`, or not prepare the snapshot.
 
@@ -163,6 +171,7 @@ Event: TypeAlias = (
     | SlotAcknowledged
     | SlotDeclined
     | MetadataWritten
+    | SinksCommitted
     | StorageFailed
     | SavepointRequested
     | JobRestarting

@@ -33,6 +33,7 @@ from tidemark.checkpoint.messages import (
     RejectSavepoint,
     SavepointRequest,
     SavepointRequested,
+    SinksCommitted,
     SlotDeclined,
     Started,
     StorageFailed,
@@ -240,7 +241,7 @@ class JobSnapshots:
             case WriteMetadata():
                 return self._write_metadata(command)
             case NotifyComplete():
-                self._complete(command)
+                return self._complete(command)
             case NotifyAborted():
                 self._barriers.pop(command.checkpoint_id, None)
                 self._effects.abort(command.checkpoint_id)
@@ -370,7 +371,7 @@ class JobSnapshots:
             missing.append(location.metadata_path)
         return missing
 
-    def _complete(self, command: NotifyComplete) -> None:
+    def _complete(self, command: NotifyComplete) -> Event:
         self._barriers.pop(command.checkpoint_id, None)
         try:
             self._effects.reached("after-metadata")
@@ -380,6 +381,7 @@ class JobSnapshots:
             if command.savepoint is not None:
                 self.took_savepoint = True
                 self._savepoints.pop(command.savepoint.request_id).set_result(command.directory)
+        return SinksCommitted(command.checkpoint_id)
 
     def _fail_savepoint(self, request: SavepointRequest, reason: FailureReason, message: str) -> None:
         future = self._savepoints.pop(request.request_id, None)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemark.checkpoint.completed import CompletedSnapshot, Origin
+from tidemark.checkpoint.completed import CompletedSnapshot, CompletedSnapshots, Origin
 from tidemark.checkpoint.coordinator import CheckpointCoordinator
 from tidemark.checkpoint.messages import (
     BarrierReached,
@@ -19,6 +19,7 @@ from tidemark.checkpoint.messages import (
     RejectSavepoint,
     SavepointRequest,
     SavepointRequested,
+    SinksCommitted,
     SlotAcknowledged,
     SlotDeclined,
     Started,
@@ -47,7 +48,15 @@ def started(**settings: object) -> CheckpointCoordinator:
 def complete(coordinator: CheckpointCoordinator, checkpoint_id: int, now: int) -> list[Command]:
     for slot in sorted(SLOTS):
         coordinator.handle(SlotAcknowledged(checkpoint_id, slot), now)
-    return coordinator.handle(MetadataWritten(checkpoint_id, f"chk-{checkpoint_id}"), now)
+    return written(coordinator, checkpoint_id, now)
+
+
+def written(coordinator: CheckpointCoordinator, checkpoint_id: int, now: int) -> list[Command]:
+    """The metadata is durable, and sinks commit."""
+    commands = coordinator.handle(MetadataWritten(checkpoint_id, f"chk-{checkpoint_id}"), now)
+    if any(isinstance(command, NotifyComplete) for command in commands):
+        commands += coordinator.handle(SinksCommitted(checkpoint_id), now)
+    return commands
 
 
 def triggered(commands: list[Command]) -> list[int]:
@@ -482,7 +491,7 @@ def test_shared_files_go_with_the_last_checkpoint_that_needs_them() -> None:
         coordinator.handle(BarrierReached(), 100 * n)
         coordinator.handle(SlotAcknowledged(n, 0, {"op": with_files(*files)}), 100 * n)
         coordinator.handle(SlotAcknowledged(n, 1), 100 * n)
-        return coordinator.handle(MetadataWritten(n, f"chk-{n}"), 100 * n)
+        return written(coordinator, n, 100 * n)
 
     run(1, "a", "b")
     assert run(2, "b", "c") == [NotifyComplete(2, "chk-2"), Discard(1, ("a",))]
@@ -494,17 +503,17 @@ def test_shared_files_a_pending_checkpoint_may_refer_to_wait_for_it() -> None:
     coordinator.handle(BarrierReached(), 100)
     coordinator.handle(SlotAcknowledged(1, 0, {"op": with_files("a")}), 101)
     coordinator.handle(SlotAcknowledged(1, 1), 101)
-    coordinator.handle(MetadataWritten(1, "chk-1"), 101)
+    written(coordinator, 1, 101)
     coordinator.handle(BarrierReached(), 200)
     coordinator.handle(BarrierReached(), 300)
 
     coordinator.handle(SlotAcknowledged(2, 0, {"op": with_files("b")}), 301)
     coordinator.handle(SlotAcknowledged(2, 1), 301)
-    assert coordinator.handle(MetadataWritten(2, "chk-2"), 301) == [NotifyComplete(2, "chk-2"), Discard(1)]
+    assert written(coordinator, 2, 301) == [NotifyComplete(2, "chk-2"), Discard(1)]
 
     coordinator.handle(SlotAcknowledged(3, 0, {"op": with_files("a")}), 302)
     coordinator.handle(SlotAcknowledged(3, 1), 302)
-    assert coordinator.handle(MetadataWritten(3, "chk-3"), 302) == [
+    assert written(coordinator, 3, 302) == [
         NotifyComplete(3, "chk-3"),
         Discard(2, ("b",)),
     ]
@@ -523,8 +532,8 @@ def test_shared_files_go_when_the_checkpoint_that_might_have_needed_them_ends_wi
     if ends == "completes":
         assert complete(coordinator, 3, 302) == [
             NotifyComplete(3, "chk-3"),
-            Discard(2),
             Discard(None, ("a",)),
+            Discard(2),
         ]
     else:
         commands = coordinator.handle(SlotDeclined(3, 0, FailureReason.DECLINED, "no"), 302)
@@ -771,3 +780,42 @@ def test_a_clock_that_is_set_back_neither_delays_nor_hastens_the_end_of_a_savepo
     assert [command.reason for command in rejected if isinstance(command, RejectSavepoint)] == [
         FailureReason.EXPIRED
     ]
+
+
+def test_older_checkpoints_stay_until_the_output_of_the_newer_one_is_out() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    complete(coordinator, 1, 110)
+    coordinator.handle(BarrierReached(), 200)
+    for slot in sorted(SLOTS):
+        coordinator.handle(SlotAcknowledged(2, slot), 210)
+
+    assert coordinator.handle(MetadataWritten(2, "chk-2"), 220) == [NotifyComplete(2, "chk-2")]
+
+    assert [s.checkpoint_id for s in coordinator.completed.candidates()] == [2, 1]
+    assert not coordinator.is_spent(1)
+    assert coordinator.handle(SinksCommitted(2), 230) == [Discard(1)]
+    assert coordinator.is_spent(1)
+
+
+def test_a_new_attempt_has_committed_what_it_started_from() -> None:
+    coordinator = started()
+    coordinator.handle(BarrierReached(), 100)
+    complete(coordinator, 1, 110)
+    coordinator.handle(BarrierReached(), 200)
+    for slot in sorted(SLOTS):
+        coordinator.handle(SlotAcknowledged(2, slot), 210)
+    coordinator.handle(MetadataWritten(2, "chk-2"), 220)
+
+    assert coordinator.handle(JobRestarting(), 230) == []
+    assert not coordinator.is_spent(1)
+    assert coordinator.handle(Started(SLOTS), 240) == [Discard(1)]
+
+
+def test_of_two_checkpoints_that_are_complete_only_the_committed_one_pushes_others_out() -> None:
+    completed = CompletedSnapshots(1)
+    for number in (1, 2, 3):
+        completed.add(CompletedSnapshot(number, f"chk-{number}", Origin.CHECKPOINT))
+
+    assert [s.checkpoint_id for s in completed.committed(2)] == [1]
+    assert [s.checkpoint_id for s in completed.candidates()] == [3, 2]

@@ -28,6 +28,7 @@ class Noted:
         self.calls = []
         self.declined = None
         self.claim_lost = None
+        self.commit_fails = None
 
     def driver_state(self, checkpoint_id):
         self.calls.append(("driver_state", checkpoint_id))
@@ -44,6 +45,8 @@ class Noted:
 
     def complete(self, checkpoint_id):
         self.calls.append(("complete", checkpoint_id))
+        if self.commit_fails is not None:
+            raise self.commit_fails
 
     def abort(self, checkpoint_id):
         self.calls.append(("abort", checkpoint_id))
@@ -141,3 +144,24 @@ def test_a_fenced_job_leaves_its_snapshots_alone():
     job.snapshots.sweep()
 
     assert job.storage.exists(job.snapshots.layout.checkpoint(1).metadata_path)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_an_older_checkpoint_goes_only_when_the_sinks_have_committed_the_newer_one(goes_on):
+    job = Job()
+    job.barrier()
+    job.acknowledge(1)
+    job.barrier()
+    job.effects.commit_fails = StorageError("a staged file is gone")
+    with pytest.raises(StorageError):
+        job.acknowledge(2)
+    older = job.snapshots.layout.checkpoint(1).metadata_path
+    assert job.completed() == [1, 2]
+
+    if goes_on:
+        job.snapshots.new_attempt(frozenset({0}), first=False)
+        assert not job.storage.exists(older)
+        return
+    job.snapshots.handle(JobEnded(JobEnd.FAILED, unread=True))
+    job.snapshots.sweep()
+    assert job.storage.exists(older)
