@@ -417,7 +417,8 @@ def test_a_job_with_a_damaged_checkpoint_fails_at_once_and_everything_it_retaine
     else:
         assert "execution.checkpointing.allow-fallback" in str(error)
     assert all(path.is_file() for path in kept)
-    assert all((checkpoint / QUARANTINE_FILE).is_file() for checkpoint in spoiled)
+    # An older one is not even tried: whether the job may go back to it is asked first.
+    assert (spoiled[-1] / QUARANTINE_FILE).is_file()
     assert job.lines() == expected(20), "what was published stays, once"
 
 
@@ -433,6 +434,34 @@ def test_what_was_published_after_the_older_checkpoint_is_withdrawn(tmp_path, da
     )
     coordinator = job.runner.execution.coordinator
     assert [Path(snapshot.directory) for snapshot in coordinator.completed.quarantined()] == spoiled
+
+
+def test_a_driver_that_dies_right_after_a_withdrawal_can_be_followed_from_the_older_checkpoint(tmp_path):
+    job = Job(
+        tmp_path, retained=MANY, settings={"execution.checkpointing.allow-fallback": "withdraw"}
+    ).start()
+    job.release(1)
+    job.release(2)
+
+    def spoil():
+        for checkpoint in job.retained():
+            if int(checkpoint.name[4:]) in set(job.covering(20)):
+                flip(state_file(checkpoint))
+        job.runner.execution.reached = die
+
+    def die(point):
+        if point == "restore":
+            raise RestoreError("the driver is gone")
+
+    job.fail_at(25, spoil)
+    assert "the driver is gone" in str(job.finish())
+    assert len(job.lines()) < 20, "output was taken back"
+    older = job.newest()
+
+    resumed = Job(tmp_path, settings={"execution.savepoint.path": str(older)}).start()
+
+    assert resumed.finish() is None
+    assert resumed.lines() == expected()
 
 
 @pytest.mark.parametrize("policy", ["never", "withdraw"])

@@ -210,6 +210,16 @@ class Options:
             "after the older one. DUPLICATE: the output after it comes a second time."
         )
     )
+    CHECKPOINTING_ALLOW_MISSING_OUTPUT = (
+        _key(_CHECKPOINTING + "allow-missing-output")
+        .boolean_type()
+        .default_value(False)
+        .with_description(
+            "Whether a job starts although a driver died while it published files of the snapshot and some of them are "
+            "neither staged nor visible: somebody has fetched them, or their records are lost. If not, the job fails "
+            "and names them."
+        )
+    )
     CHECKPOINTING_UNALIGNED = (
         _key(_CHECKPOINTING + "unaligned.enabled")
         .boolean_type()

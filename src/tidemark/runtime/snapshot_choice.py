@@ -81,8 +81,9 @@ class SnapshotChoice:
                 continue
             if fallback.warning:
                 _log.warning("%s", fallback.warning)
-            for newer in fallback.withdraw:
-                self._withdraw(newer, metadata)
+            if fallback.withdraw:
+                for sink in self.sinks:
+                    self.worker.call(sink.go_back, fallback.withdraw, metadata)
             self.completed.went_back(candidate)
             return candidate, metadata
         if problems or self.completed.quarantined():
@@ -188,13 +189,6 @@ class SnapshotChoice:
             if _acts_on_completion(vertex):
                 publishers.append(Publisher(f"function '{vertex.name}'", withdraws=False))
         return publishers, repeating
-
-    def _withdraw(self, newer: CheckpointMetadata, kept: CheckpointMetadata) -> None:
-        for sink in self.sinks:
-            uid = sink.vertex.uid
-            prepared = newer.sink_commits.get(uid, b"")
-            if prepared:
-                self.worker.call(sink.withdraw, prepared, kept.sink_commits.get(uid, b""))
 
 
 def _acts_on_completion(vertex: Vertex) -> bool:

@@ -509,7 +509,7 @@ def test_a_staged_file_that_vanishes_before_its_commit_fails_the_job_and_publish
     assert visible(tmp_path) == ["1"]
     # The next attempt, and the next driver, find the same; the one before it can still be gone back to.
     sink.claim("first", snapshot("first", 2))
-    with pytest.raises(RestoreError, match="of checkpoint 2 cannot be published"):
+    with pytest.raises(RestoreError, match="at checkpoint 2 cannot be published"):
         sink.restore(2, prepared)
     with pytest.raises(RestoreError, match="checkpoint 2 of job first cannot be published"):
         new_sink(tmp_path, "second", snapshot("first", 2)).restore(2, prepared)
@@ -546,19 +546,63 @@ def test_files_swept_by_an_attempt_that_did_not_know_the_snapshot_are_missed(tmp
         new_sink(tmp_path, "second", snapshot("first", 1)).restore(1, phantom)
 
 
-def test_a_driver_that_died_amid_publishing_leaves_a_doubt_that_is_said_aloud(tmp_path: Path, caplog) -> None:
+@pytest.mark.parametrize("lost", [("a",), ("a", "b")])
+def test_files_that_are_gone_after_a_driver_died_amid_publishing_fail_the_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: tuple[str, ...]
+) -> None:
     dead = new_sink(tmp_path)
     dead.restore(None, b"")
     prepared = prepared_by(dead, tmp_path, 1, "a", "b")
     dead._note(Frontier("first", 1))
-    gone = Path(decode_commits(prepared, "out")[0].staged)
-    gone.unlink()
+    files = decode_commits(prepared, "out")[: len(lost)]
+    for file in files:
+        Path(file.staged).unlink()
 
-    new_sink(tmp_path, "second", snapshot("first", 1)).restore(1, prepared)
+    second = new_sink(tmp_path, "second", snapshot("first", 1))
+    with pytest.raises(RestoreError, match="RECORDS ARE LOST") as caught:
+        second.restore(1, prepared)
 
-    assert len(visible(tmp_path)) == 1
+    told = str(caught.value)
+    assert "sink 'out' at checkpoint 1 of job first" in told
+    assert all(file.final in told for file in files)
+    assert "execution.checkpointing.allow-missing-output: true" in told
+    assert visible(tmp_path) == []
+    second.close(restorable=True)
+
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    third = FilesSink(vertex, str(tmp_path), "third", allow_missing=True)
+    third.claim("first", snapshot("first", 1))
+    third.restore(1, prepared)
+
+    assert visible(tmp_path) == ["b"][len(lost) - 1 :]
     assert "RECORDS ARE LOST" in caplog.text
-    assert gone.name[1:].removesuffix(".inprogress") in caplog.text
+    assert files[0].final in caplog.text
+
+
+def test_a_message_names_some_of_many_lost_files(tmp_path: Path) -> None:
+    dead = new_sink(tmp_path)
+    dead.restore(None, b"")
+    prepared = prepared_by(dead, tmp_path, 1, *"abcdefg")
+    dead._note(Frontier("first", 1))
+    for path in list(tmp_path.rglob("*.inprogress")):
+        path.unlink()
+
+    with pytest.raises(RestoreError, match=r"7 output files .* and 2 more. .* their 7 RECORDS"):
+        new_sink(tmp_path, "second", snapshot("first", 1)).restore(1, prepared)
+
+
+def test_what_nobody_has_kept_notes_of_is_only_said_aloud(tmp_path: Path, caplog) -> None:
+    job = "0123456789abcdef"
+    name = f"p-0-{job[:12]}-3-0-7-aaaaaaaa.txt"
+    file = StagedFile(f"{tmp_path}/.{name}.inprogress", f"{tmp_path}/{name}", 1, 1, "")
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    sink = FilesSink(vertex, str(tmp_path), "second")
+    old = CheckpointMetadata(5, 0, job)
+    sink.claim(old.lineage_id, old)
+
+    sink.restore(5, encode_commits([file]))
+
+    assert "RECORDS ARE LOST" in caplog.text
 
 
 def test_a_publication_is_noted_as_begun_before_the_first_file_and_as_done_after_the_last(
@@ -725,6 +769,81 @@ def test_what_was_taken_back_is_not_taken_for_published_by_a_newer_checkpoint(tm
                 sink.claim("first", newer, repeat=True)
 
     new_sink(tmp_path, "second", first).restore(1, first.sink_commits["out"])
+
+
+def test_a_driver_that_dies_after_it_went_back_is_followed_by_one_that_starts_there(tmp_path: Path) -> None:
+    first, second, third = three_checkpoints(tmp_path)
+    sink = new_sink(tmp_path, "first", third)
+    sink.restore(3, third.sink_commits["out"])
+
+    sink.go_back([third, second], first)
+
+    assert visible(tmp_path) == ["1"]
+    for newer in (second, third):
+        with pytest.raises(FencedError, match="was published after checkpoint 1 of job first"):
+            new_sink(tmp_path, "second", newer)
+    again = new_sink(tmp_path, "second", first)
+    again.restore(1, first.sink_commits["out"])
+    assert visible(tmp_path) == ["1"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_job_that_went_back_goes_on_and_its_new_checkpoints_can_be_started_from(
+    tmp_path: Path, committed: bool
+) -> None:
+    first, second, third = three_checkpoints(tmp_path)
+    sink = new_sink(tmp_path, "first", third)
+    sink.restore(3, third.sink_commits["out"])
+    sink.go_back([third, second], first)
+    sink.claim("first", first)
+    sink.restore(1, first.sink_commits["out"])
+    prepared = prepared_by(sink, tmp_path, 4, "4")
+    if committed:
+        sink.commit(4)
+
+    for gone in (second, third):
+        with pytest.raises(FencedError, match="was published after checkpoint 1 of job first"):
+            FilesSink(sink.vertex, str(tmp_path), "second").claim("first", gone, following=lambda _newest: [])
+    fourth = CheckpointMetadata(4, 0, "first", lineage="first", sink_commits={"out": prepared})
+    new_sink(tmp_path, "second", fourth).restore(4, prepared)
+
+    assert visible(tmp_path) == ["1", "4"]
+
+
+def test_a_job_that_went_back_to_the_snapshot_it_was_started_from_can_be_started_from_it_again(
+    tmp_path: Path,
+) -> None:
+    first, _second, _third = three_checkpoints(tmp_path)
+    origin = CheckpointMetadata(3, 0, "first", lineage="first")
+    sink = new_sink(tmp_path, "second", origin)
+    sink.restore(3, b"")
+    prepared = prepared_by(sink, tmp_path, 4, "4")
+    sink.commit(4)
+    own = CheckpointMetadata(4, 0, "second", lineage="first", sink_commits={"out": prepared})
+
+    sink.go_back([own], origin)
+
+    assert visible(tmp_path) == ["1", "2", "3"]
+    for other in (own, first):
+        with pytest.raises(FencedError):
+            new_sink(tmp_path, "third", other)
+    new_sink(tmp_path, "third", origin).restore(3, b"")
+
+
+def test_going_back_twice_is_going_back_once(tmp_path: Path) -> None:
+    first, second, third = three_checkpoints(tmp_path)
+    sink = new_sink(tmp_path, "first", third)
+    sink.restore(3, third.sink_commits["out"])
+    fetched = next(path for path in tmp_path.glob("p-*") if path.read_text() == "1")
+    fetched.unlink()
+
+    sink.go_back([third, second], first)
+    sink.go_back([third, second], first)
+
+    assert sink._frontier == Frontier("first", 1, settled=True, withdrawn=((1, 3),))
+    # What a reader has fetched of the older one is not missed.
+    new_sink(tmp_path, "second", first).restore(1, first.sink_commits["out"])
+    assert visible(tmp_path) == []
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"job_id": "\xff"}'])

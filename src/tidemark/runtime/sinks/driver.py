@@ -93,6 +93,21 @@ class DriverSink(Protocol):
             StorageError: Some of it may be gone.
         """
 
+    def go_back(self, left: Sequence[CheckpointMetadata], target: CheckpointMetadata) -> None:
+        """Take back, in a running job, all that checkpoints left for an older snapshot have published.
+
+        Called before the attempt that starts from `target`, if every sink that publishes can `withdraw`. Idempotent:
+        after a crash amid it, or an error, it is done again.
+
+        Args:
+            left: Those checkpoints.
+            target: The snapshot the job goes on from.
+
+        Raises:
+            FencedError: A newer driver owns the sink.
+            StorageError: Some of it may be gone.
+        """
+
     def finish(self) -> None:
         """Let out everything: the end of the job, or of an epoch without checkpointing."""
 
@@ -127,6 +142,9 @@ class UnclaimedSink:
     def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
         """What was let out is in other hands."""
         return False
+
+    def go_back(self, left: Sequence[CheckpointMetadata], target: CheckpointMetadata) -> None:
+        """Nothing can be taken back."""
 
 
 class ImmediateSink(UnclaimedSink):

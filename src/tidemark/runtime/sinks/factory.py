@@ -12,6 +12,7 @@ from tidemark.api.specs import (
     SinkSpec,
     SparkWriterSinkSpec,
 )
+from tidemark.config import Configuration, Options
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.reports import EpochDirective
@@ -50,7 +51,7 @@ def make_task_sink(plan: JobPlan, directive: EpochDirective) -> Callable[[Vertex
     return make
 
 
-def make_driver_sink(vertex: Vertex, job_id: str) -> DriverSink:
+def make_driver_sink(vertex: Vertex, job_id: str, configuration: Configuration) -> DriverSink:
     """Driver side of a sink."""
     match vertex.spec:
         case PrintSinkSpec():
@@ -58,7 +59,8 @@ def make_driver_sink(vertex: Vertex, job_id: str) -> DriverSink:
         case CollectSinkSpec():
             return CollectSink(vertex)
         case FileSinkSpec(sink=sink):
-            return FilesSink(vertex, sink.base_path, job_id)
+            allow_missing = configuration.get(Options.CHECKPOINTING_ALLOW_MISSING_OUTPUT)
+            return FilesSink(vertex, sink.base_path, job_id, allow_missing=allow_missing)
         case ForeachBatchSinkSpec():
             return ForeachBatchSink(vertex)
         case SparkWriterSinkSpec():

@@ -25,7 +25,7 @@ from tidemark.runtime.sinks.file_task import staging_token
 from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, Progress, progress_of, read_frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
 from tidemark.runtime.sinks.places import Place, open_place
-from tidemark.runtime.sinks.staged_checks import Unpublished, unpublished
+from tidemark.runtime.sinks.staged_checks import StagedChecks, Unpublished
 from tidemark.runtime.sinks.staged_files import (
     StagedFile,
     claim_directory,
@@ -43,8 +43,17 @@ _log = logging.getLogger(__name__)
 class FilesSink(TransactionalSink):
     """Renames staged files to their final names; exactly-once, also between drivers of one lineage."""
 
-    def __init__(self, vertex: Vertex, base_path: str, job_id: str) -> None:
+    def __init__(self, vertex: Vertex, base_path: str, job_id: str, *, allow_missing: bool = False) -> None:
+        """Make the sink; nothing is touched before `claim`.
+
+        Args:
+            vertex: The sink in its job.
+            base_path: The directory below which files appear.
+            job_id: The job.
+            allow_missing: Whether files that a driver before us may have published, or lost, need not be there.
+        """
         super().__init__(vertex)
+        self._allow_missing = allow_missing
         self._base = base_path.rstrip("/") or "/"
         self._job_id = job_id
         self._opened: Place | None = None
@@ -81,8 +90,9 @@ class FilesSink(TransactionalSink):
             self._claim_first(lineage, restored, repeat, following)
         else:
             self.verify_claim()
-        if restored is not None and self._frontier is not None and self._left:
-            self._go_back(self._frontier, restored)
+        if restored is not None and self._left:
+            self._take_back(self._left, restored, None)
+            self._left = ()
 
     def _claim_first(
         self, lineage: str, restored: CheckpointMetadata | None, repeat: bool, following: Following | None
@@ -121,12 +131,13 @@ class FilesSink(TransactionalSink):
         """What is to be taken back before the job can start from a snapshot; nothing if it need not."""
         if frontier is None or frontier.admits(restored):
             return ()
-        if restored is not None and frontier.misses(restored):
+        gone = None if restored is None else frontier.taken_back_to(restored)
+        if restored is not None and gone is not None:
             raise FencedError(
                 f"The file sink '{self.vertex.uid}' at '{self._base}' has taken back, or begun to take back, what "
-                f"was published after checkpoint {frontier.withdrawn_to} of job {frontier.job_id}; checkpoint "
+                f"was published after checkpoint {gone} of job {frontier.job_id}; checkpoint "
                 f"{restored.checkpoint_id} of job {restored.job_id} takes that for published. Start from checkpoint "
-                f"{frontier.withdrawn_to} or an older one, with {Options.CHECKPOINTING_ALLOW_FALLBACK.key}: withdraw.",
+                f"{gone} or an older one, with {Options.CHECKPOINTING_ALLOW_FALLBACK.key}: withdraw.",
                 path=self._base,
             )
         start = (
@@ -165,18 +176,28 @@ class FilesSink(TransactionalSink):
         inside = all([is_inside(self._base, file) and bool(self._locate(file)) for file in files])
         return inside and metadata.job_id == job_id
 
-    def _go_back(self, frontier: Frontier, restored: CheckpointMetadata) -> None:
-        """Take back what was published behind a snapshot; after a crash amid it the next start goes on with it."""
+    def go_back(self, left: Sequence[CheckpointMetadata], target: CheckpointMetadata) -> None:
+        """Take back what this driver has published behind a snapshot, and note it."""
+        self._take_back(left, target, max(metadata.checkpoint_id for metadata in left))
+
+    def _take_back(
+        self, left: Sequence[CheckpointMetadata], target: CheckpointMetadata, newest: int | None
+    ) -> None:
+        """Delete what checkpoints published behind a snapshot; after a crash amid it the next start goes on with it."""
         uid = self.vertex.uid
+        frontier = self._frontier or Frontier(self._job_id)
         with self._mapped("withdrawn"):
-            # From here on nothing may be taken for fetched by a reader.
-            going = msgspec.structs.replace(frontier, settled=False, withdrawn_to=restored.checkpoint_id)
-            self._note(going)
-            for metadata in reversed(self._left):
-                self.withdraw(metadata.sink_commits.get(uid, b""), restored.sink_commits.get(uid, b""))
-            target = restored.checkpoint_id
-            self._note(Frontier(frontier.job_id, target, settled=frontier.settled, withdrawn_to=target))
-        self._left = ()
+            self.verify_claim()
+            self._note(frontier.withdrawing(target))
+            for metadata in sorted(left, key=lambda metadata: metadata.checkpoint_id, reverse=True):
+                self.withdraw(metadata.sink_commits.get(uid, b""), target.sink_commits.get(uid, b""))
+            self._note(frontier.went_back(target, newest))
+
+    @property
+    def _withdrawn(self) -> tuple[tuple[int, int], ...]:
+        """Spans of this job's checkpoints whose output has been taken back."""
+        frontier = self._frontier
+        return frontier.withdrawn if frontier is not None and frontier.job_id == self._job_id else ()
 
     def _note(self, frontier: Frontier) -> None:
         assert self._claim is not None
@@ -209,7 +230,8 @@ class FilesSink(TransactionalSink):
         overlaps = len(due) < len(self._prepared)
         known = () if self._frontier is None else self._frontier.shared
         shared = (*known, *(file.final for file in files)) if overlaps else ()
-        self._let_out(files, f"checkpoint {due[-1]}", Frontier(self._job_id, due[-1], shared=shared))
+        note = Frontier(self._job_id, due[-1], shared=shared, withdrawn=self._withdrawn)
+        self._let_out(files, f"checkpoint {due[-1]}", note)
         for key in due:
             del self._prepared[key]
         self._owing = False
@@ -250,6 +272,7 @@ class FilesSink(TransactionalSink):
         # While nothing is missing the note says what the one before it said.
         settled = progress is Progress.ALL
         start = Frontier.at_start(self._job_id, restored, settled=settled)
+        start = msgspec.structs.replace(start, withdrawn=self._withdrawn)
         self._let_out(covered, what, start, progress, restoring=True)
 
     def publish(self, items: list[StagedFile]) -> None:
@@ -274,10 +297,14 @@ class FilesSink(TransactionalSink):
         known = self._renamed if self._frontier is None else self._renamed.union(self._frontier.shared)
         with self._mapped("published"):
             located = [Unpublished(file, *self._locate(file)) for file in files]
-            hashed = restoring or is_local(self._base)
-            staged = unpublished(
-                self._place, located, what, progress, known, self.verify_claim, hashed=hashed
+            checks = StagedChecks(
+                self._place,
+                f"sink '{self.vertex.uid}' at {what}",
+                self.verify_claim,
+                hashed=restoring or is_local(self._base),
+                allow_missing=self._allow_missing,
             )
+            staged = checks.unpublished(located, progress, known)
             if note is not None and staged:
                 self._note(note)
             for entry in staged:

@@ -4,7 +4,8 @@ Two drivers may be started from one snapshot, one after the other. When the seco
 published output that the second would produce again. The holder of a claim therefore notes in its area where
 it started and what it has published last; the area, and the note in it, pass to the next claimant in one step.
 The note is written before the first rename and again after the last one. So a listed file that is neither staged
-nor visible is told apart: it was fetched by a reader (all was published), or it is lost (nothing was).
+nor visible is told apart: it was fetched by a reader (all was published), it is lost (nothing was), or nobody can say
+(a driver died in between).
 """
 
 from __future__ import annotations
@@ -28,8 +29,13 @@ class Progress(Enum):
 
     NONE = "none"
     BEGUN = "begun"
-    """Some of it, perhaps all: whoever published died in between, or kept no such notes."""
+    """Some of it, perhaps all: whoever published died in between."""
     ALL = "all"
+    UNKNOWN = "unknown"
+    """Nobody has kept a note of it."""
+
+
+_WITHOUT_END = 1 << 62
 
 
 class Frontier(msgspec.Struct, frozen=True):
@@ -46,8 +52,10 @@ class Frontier(msgspec.Struct, frozen=True):
     shared: tuple[str, ...] = ()
     """Final paths of published files that a checkpoint prepared before their publication lists, too."""
     withdrawn_to: int = 0
-    """Checkpoint of that job behind which output is being taken back, or has been; 0: none. A job that starts
-    from any other would miss what is gone."""
+    """Checkpoint behind which output is being taken back; 0: none. While it is, nobody can start anywhere else."""
+    withdrawn: tuple[tuple[int, int], ...] = ()
+    """Spans (after, up to) of checkpoints of that job whose output has been taken back: a job that starts from one
+    of them would miss what is gone."""
 
     @staticmethod
     def at_start(job_id: str, restored: CheckpointMetadata | None, *, settled: bool = False) -> Frontier:
@@ -59,39 +67,66 @@ class Frontier(msgspec.Struct, frozen=True):
         return Frontier(job_id, 0, restored.job_id, restored.checkpoint_id, settled)
 
     def admits(self, restored: CheckpointMetadata | None) -> bool:
-        """Whether a job may start at a snapshot without producing again what is published.
+        """Whether a job may start at a snapshot without producing again what is published, or missing what is not.
 
         A snapshot of the last holder will do if it is not older than what that has published. While it has
         published nothing, so will the snapshot it started from itself; another one of the job before it will
         not, for what that one had staged later is gone.
         """
-        if restored is None or self.withdrawn_to > restored.checkpoint_id:
+        if restored is None or self.taken_back_to(restored) is not None:
             return False
-        if self.withdrawn_to:
-            return self.published == self.withdrawn_to and self.is_target(restored)
+        if self.withdrawn_to and self.published > self.withdrawn_to:
+            return False
         if restored.job_id == self.job_id:
             return restored.checkpoint_id >= self.published
-        origin = (self.origin_job, self.origin_checkpoint)
-        return not self.published and origin == (restored.job_id, restored.checkpoint_id)
+        return not self.published and self.is_origin(restored)
 
-    def is_target(self, restored: CheckpointMetadata) -> bool:
-        """Whether a snapshot is the one a withdrawal goes back to."""
-        return (restored.job_id, restored.checkpoint_id) == (self.job_id, self.withdrawn_to)
+    def is_origin(self, restored: CheckpointMetadata) -> bool:
+        """Whether the holder started from that snapshot, which another job had taken."""
+        return (restored.job_id, restored.checkpoint_id) == (self.origin_job, self.origin_checkpoint)
 
-    def misses(self, restored: CheckpointMetadata) -> bool:
-        """Whether output that a snapshot takes for published has been taken back."""
-        same = restored.job_id == self.job_id
-        return bool(self.withdrawn_to) and not (same and restored.checkpoint_id <= self.withdrawn_to)
+    def taken_back_to(self, restored: CheckpointMetadata) -> int | None:
+        """The checkpoint behind which output is gone that a snapshot takes for published; None if it misses none."""
+        at = restored.checkpoint_id
+        if restored.job_id != self.job_id:
+            return self.withdrawn_to if self.withdrawn_to and not self.is_origin(restored) else None
+        if self.withdrawn_to and at > self.withdrawn_to:
+            return self.withdrawn_to
+        return next((after for after, up_to in self.withdrawn if after < at <= up_to), None)
+
+    def withdrawing(self, target: CheckpointMetadata) -> Frontier:
+        """The note while output behind a snapshot is taken back."""
+        return msgspec.structs.replace(self, withdrawn_to=target.checkpoint_id)
+
+    def went_back(self, target: CheckpointMetadata, newest: int | None) -> Frontier:
+        """The note when all output behind a snapshot has been taken back.
+
+        Args:
+            target: Of this job, or the one it started from.
+            newest: The newest checkpoint that was left behind, if the job goes on behind it; None if it is over, so
+                that all its checkpoints behind `target` are spent.
+        """
+        span = (target.checkpoint_id, _WITHOUT_END if newest is None else newest)
+        spans = (*(known for known in self.withdrawn if known != span), span)
+        settled = self.progress_of(target) is Progress.ALL
+        if target.job_id != self.job_id:
+            start = Frontier.at_start(self.job_id, target, settled=settled)
+            return msgspec.structs.replace(start, withdrawn=spans)
+        published = min(self.published, target.checkpoint_id)
+        return Frontier(self.job_id, published, settled=settled, shared=self.shared, withdrawn=spans)
 
     def progress_of(self, restored: CheckpointMetadata) -> Progress:
         """How much of a snapshot's output the last holder, or one before it, has published."""
         newest = Progress.ALL if self.settled else Progress.BEGUN
         if restored.job_id == self.job_id:
-            return newest if restored.checkpoint_id <= self.published else Progress.NONE
-        if (restored.job_id, restored.checkpoint_id) == (self.origin_job, self.origin_checkpoint):
+            if restored.checkpoint_id < self.published:
+                # Nothing of a checkpoint is published before all of those in front of it is.
+                return Progress.ALL
+            return newest if restored.checkpoint_id == self.published else Progress.NONE
+        if self.is_origin(restored):
             # Whoever has published something of its own had published what it started from.
             return Progress.ALL if self.published else newest
-        return Progress.BEGUN
+        return Progress.UNKNOWN
 
     def __str__(self) -> str:
         if self.published:
@@ -104,7 +139,7 @@ class Frontier(msgspec.Struct, frozen=True):
 def progress_of(frontier: Frontier | None, restored: CheckpointMetadata) -> Progress:
     """How much of a snapshot's output is published, as far as notes tell; 0.1.0 kept none."""
     if frontier is None:
-        return Progress.NONE if restored.lineage else Progress.BEGUN
+        return Progress.NONE if restored.lineage else Progress.UNKNOWN
     return frontier.progress_of(restored)
 
 
