@@ -21,7 +21,8 @@ from tidemark.runtime.sinks.file_driver import FilesSink
 from tidemark.runtime.sinks.file_task import FileTaskSink
 from tidemark.runtime.sinks.frontier import Frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
-from tidemark.runtime.sinks.staged_files import StagedFile, decode_commits, encode_commits
+from tidemark.runtime.sinks.places import open_place
+from tidemark.runtime.sinks.staged_files import StagedFile, claim_directory, decode_commits, encode_commits
 
 
 def new_sink(base: Any, job: str = "first", restored: CheckpointMetadata | None = None) -> FilesSink:
@@ -347,6 +348,108 @@ def test_a_sink_with_a_new_directory_leaves_what_the_old_one_published(tmp_path:
     assert visible(tmp_path / "old") == ["a"]
     assert not sink.withdraw(prepared)
     old.verify_claim()
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_files_at_a_former_directory_that_are_gone_count_as_published_only_if_that_is_noted(
+    tmp_path: Path, settled: bool
+) -> None:
+    old = new_sink(tmp_path / "old")
+    old.restore(None, b"")
+    prepared = prepared_by(old, tmp_path / "old", 1, "a", "b")
+    old.commit(1)
+    for path in (tmp_path / "old").glob("p-*"):
+        path.unlink()
+    if not settled:
+        shutil.rmtree(next((tmp_path / "old").glob(".tidemark-*")))
+    restored = CheckpointMetadata(1, 0, "first", lineage="first", sink_commits={"out": prepared})
+
+    if settled:
+        new_sink(tmp_path / "new", "second", restored).restore(1, prepared)
+        return
+    with pytest.raises(MetadataError, match="nothing says that it was published") as caught:
+        new_sink(tmp_path / "new", "second", restored)
+
+    assert decode_commits(prepared, "out")[0].staged in str(caught.value)
+    assert "another uid" in str(caught.value)
+    assert not (tmp_path / "new").exists(), "it fails before anything is touched"
+
+
+def test_files_that_are_visible_at_a_former_directory_are_published_though_no_note_is_left(
+    tmp_path: Path,
+) -> None:
+    old = new_sink(tmp_path / "old")
+    old.restore(None, b"")
+    old.take([], staged(old, tmp_path / "old", "a", "b", bucket="x/y"), 0)
+    prepared = old.prepare(1)
+    old.commit(1)
+    shutil.rmtree(next((tmp_path / "old").glob(".tidemark-*")))
+
+    new_sink(tmp_path / "new", "second", snapshot("first", 1)).restore(1, prepared)
+
+
+def test_a_former_directory_that_goes_while_the_job_runs_is_no_business_of_it(tmp_path: Path) -> None:
+    old = new_sink(tmp_path / "old")
+    old.restore(None, b"")
+    prepared = prepared_by(old, tmp_path / "old", 1, "a")
+    old.commit(1)
+    sink = new_sink(tmp_path / "new", "second", snapshot("first", 1))
+    sink.restore(1, prepared)
+
+    shutil.rmtree(tmp_path / "old")
+
+    sink.claim("first", snapshot("first", 1))
+    sink.restore(1, prepared)
+
+
+def test_a_list_of_files_in_two_directories_is_refused(tmp_path: Path) -> None:
+    sinks = [new_sink(tmp_path / name) for name in ("old", "new")]
+    files = [
+        file
+        for sink, name in zip(sinks, ("old", "new"), strict=True)
+        for file in staged(sink, tmp_path / name, name)
+    ]
+
+    with pytest.raises(MetadataError, match="and others in it") as caught:
+        new_sink(tmp_path / "new", "second", snapshot("first", 1)).restore(1, encode_commits(files))
+
+    assert files[0].staged in str(caught.value)
+    assert len(list(tmp_path.rglob("*.inprogress"))) == 2
+
+
+def test_a_former_directory_is_read_once_however_many_files_are_listed() -> None:
+    fsspec.register_implementation("counted", Counted, clobber=True)
+    old, new = "counted://server/old", "counted://server/new"
+    sink = new_sink(old)
+    sink.restore(None, b"")
+    prepared = prepared_by(sink, old, 1, *map(str, range(20)))
+    sink.commit(1)
+    open_place(old).remove_tree(claim_directory("first", "out"))
+    later = new_sink(new, "second", snapshot("first", 1))
+    Counted.listed.clear()
+
+    later.restore(1, prepared)
+
+    assert 0 < len([path for path in Counted.listed if "old" in path]) <= 6
+
+
+def test_what_0_1_0_left_at_a_former_directory_must_be_visible_there(tmp_path: Path) -> None:
+    job = "0123456789abcdef"
+    name = f"p-0-{job[:12]}-3-0-7-aaaaaaaa.txt"
+    old = tmp_path / "old" / "bucket"
+    old.mkdir(parents=True)
+    file = StagedFile(f"{old}/.{name}.inprogress", f"{old}/{name}", 1, 1, "")
+    restored = CheckpointMetadata(5, 0, job, sink_commits={"out": encode_commits([file])})
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    sink = FilesSink(vertex, str(tmp_path / "new"), "second")
+
+    with pytest.raises(MetadataError, match="nothing says that it was published"):
+        sink.claim(restored.lineage_id, restored)
+    (old / f".{name}.inprogress").write_text("a")
+    with pytest.raises(MetadataError, match="is not published yet"):
+        sink.claim(restored.lineage_id, restored)
+    (old / f".{name}.inprogress").rename(old / name)
+    sink.claim(restored.lineage_id, restored)
 
 
 @pytest.mark.parametrize(
@@ -732,6 +835,17 @@ def test_an_attempt_that_could_not_take_output_back_leaves_it_to_the_next(tmp_pa
     sink.restore(1, first.sink_commits["out"])
 
     assert visible(tmp_path) == ["1"]
+
+
+class Counted(MemoryFileSystem):
+    """A server that counts who lists what."""
+
+    protocol = "counted"
+    listed: ClassVar[list[str]] = []
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        self.listed.append(path)
+        return super().ls(path, detail, **options)
 
 
 class Tripwire(MemoryFileSystem):

@@ -16,12 +16,13 @@ import msgspec
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.config import Options
-from tidemark.errors import FencedError, MetadataError, RestoreError, StorageError, StorageVerdict
-from tidemark.paths import is_local, join, name_of, parent, same_host
+from tidemark.errors import FencedError, RestoreError, StorageError, StorageVerdict
+from tidemark.paths import is_local, join
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sinks.claim import Claim
 from tidemark.runtime.sinks.driver import Following, TransactionalSink
 from tidemark.runtime.sinks.file_task import staging_token
+from tidemark.runtime.sinks.former_place import FormerPlace
 from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, Progress, progress_of, read_frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
 from tidemark.runtime.sinks.places import Place, open_place
@@ -64,6 +65,8 @@ class FilesSink(TransactionalSink):
         """The newest note, ours or that of the driver before us."""
         self._left: Sequence[CheckpointMetadata] = ()
         """Checkpoints whose output is to be taken back before anything is written."""
+        self._published_elsewhere = b""
+        """The list of a snapshot whose files, all at another directory, are known to be published."""
         self._renamed: set[str] = set()
         """Final paths of what this driver has renamed since the note was last settled."""
         self._owing = False
@@ -360,8 +363,11 @@ class FilesSink(TransactionalSink):
     def _own(self, prepared: bytes) -> list[StagedFile]:
         """The files a snapshot lists, checked one and all before the first is touched.
 
-        A sink may be given another directory than the snapshot's had. What the old one published is no
-        business of ours then; what it has not published must not be lost silently.
+        A sink may be given another directory than the snapshot's had. What was published there is no
+        business of ours then; what was not must not be lost silently.
+
+        Raises:
+            MetadataError: A file is not what this sink writes, or was not published at its former directory.
         """
         own: list[StagedFile] = []
         elsewhere: list[StagedFile] = []
@@ -369,32 +375,15 @@ class FilesSink(TransactionalSink):
             (own if is_inside(self._base, file) else elsewhere).append(file)
         for file in own:
             self._locate(file)
-        for file in elsewhere:
-            self._refuse_unpublished(file)
-        if elsewhere:
+        # Looked up once: what becomes of the former directory while this job runs is no business of ours.
+        if elsewhere and prepared != self._published_elsewhere:
+            assert self._restored is not None, "only a snapshot lists files"
+            former = FormerPlace(self.vertex.uid, self._base, self._directory, self._restored)
+            with self._mapped("restored"):
+                former.require_published(elsewhere, alone=not own)
+            self._published_elsewhere = prepared
             _log.info("%s files of sink %s were published elsewhere.", len(elsewhere), self.vertex.uid)
         return own
-
-    def _refuse_unpublished(self, file: StagedFile) -> None:
-        if not is_local(file.staged) and not same_host(file.staged, self._base):
-            # Not even looked at: a snapshot must not make us log in somewhere.
-            raise MetadataError(
-                f"The snapshot lists {file.staged!r}, which is on another file system than the directory of sink "
-                f"'{self.vertex.uid}', '{self._base}'. Start the job with the sink's former directory; if all it "
-                "lists is published, give the sink at the new directory another uid.",
-                path=file.staged,
-                operator_uid=self.vertex.uid,
-            )
-        with self._mapped("restored"):
-            there = name_of(file.staged) in open_place(parent(file.staged)).names("")
-        if there:
-            raise MetadataError(
-                f"The snapshot lists '{file.staged}', which is not published yet and lies outside the directory "
-                f"of sink '{self.vertex.uid}', '{self._base}'. Start the job once with the sink's former "
-                "directory, or use another snapshot.",
-                path=file.staged,
-                operator_uid=self.vertex.uid,
-            )
 
     def _locate(self, file: StagedFile) -> tuple[str, str]:
         # Without a claim this only checks what a snapshot lists.
