@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -14,7 +15,15 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
-from tidemark.errors import ConfigError, FencedError, MetadataError, RestoreError, StorageError
+from tidemark.checkpoint.restart import is_curable
+from tidemark.errors import (
+    ConfigError,
+    ExecutionError,
+    FencedError,
+    MetadataError,
+    RestoreError,
+    StorageError,
+)
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.file_driver import FilesSink
@@ -466,6 +475,83 @@ def test_a_bucket_that_is_no_directory_below_the_base_path_is_refused(tmp_path: 
     with pytest.raises(ConfigError, match="no directory below the sink's base path"):
         staged(sink, tmp_path / "out", "a", bucket=bucket)
     assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_bucket_of_the_longest_name_is_published(tmp_path: Path) -> None:
+    sink = new_sink(tmp_path)
+    sink.restore(None, b"")
+    sink.take([], staged(sink, tmp_path, "a", bucket="x" * 255), 0)
+    sink.prepare(1)
+
+    sink.commit(1)
+
+    assert visible(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(("prefix", "suffix"), [("p" * 240, ""), ("p", "\u00e4" * 120), ("p\ud800", "")])
+def test_a_prefix_or_suffix_that_makes_names_no_file_system_takes_is_named(
+    tmp_path: Path, prefix: str, suffix: str
+) -> None:
+    sink = new_sink(tmp_path)
+    task = FileTaskSink(
+        str(tmp_path), str(sink.staging), str.encode, lambda _value, _now: "", prefix, suffix, 1, "u", 3
+    )
+
+    with pytest.raises(ConfigError, match="prefix or suffix") as caught:
+        task.write(Records(["a"]))
+
+    assert not is_curable(ExecutionError.from_cause("Job failed", caught.value))
+    assert list(tmp_path.rglob("*.inprogress")) == []
+
+
+class ShortNames(MemoryFileSystem):
+    """A server that takes no name over 100 bytes."""
+
+    protocol = "short"
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self._look(path)
+        super().makedirs(path, exist_ok)
+
+    def open(self, path: str, mode: str = "rb", *arguments: Any, **options: Any) -> Any:
+        self._look(path)
+        return super().open(path, mode, *arguments, **options)
+
+    def _look(self, path: str) -> None:
+        if max(map(len, path.split("/"))) > 100:
+            raise OSError(errno.ENAMETOOLONG, "File name too long", path)
+
+
+@pytest.mark.parametrize("restoring", [False, True])
+def test_a_bucket_that_the_file_system_does_not_take_is_named_and_not_tried_again(restoring: bool) -> None:
+    fsspec.register_implementation("short", ShortNames, clobber=True)
+    base = f"short://server/{restoring}"
+    sink = new_sink(base)
+    sink.restore(None, b"")
+    sink.take([], staged(sink, base, "a", bucket="b" * 101), 0)
+    prepared = sink.prepare(1)
+
+    with pytest.raises(ConfigError, match="the bucket 'bbbb") as caught:
+        if restoring:
+            new_sink(base, "second", snapshot("first", 1)).restore(1, prepared)
+        else:
+            sink.commit(1)
+
+    assert "sink 'out'" in str(caught.value)
+    assert "get_bucket_id" in str(caught.value)
+    assert not is_curable(ExecutionError.from_cause("Job failed", caught.value))
+
+
+def test_a_file_name_that_the_file_system_does_not_take_is_not_tried_again() -> None:
+    fsspec.register_implementation("short", ShortNames, clobber=True)
+    sink = new_sink("short://server/names")
+    staging = str(sink.staging)
+    task = FileTaskSink(
+        "short://server/names", staging, str.encode, lambda _value, _now: "", "p" * 95, "", 1, "u", 3
+    )
+
+    with pytest.raises(ConfigError, match="Shorten the prefix or suffix"):
+        task.write(Records(["a"]))
 
 
 def test_a_prefix_with_a_separator_is_refused(tmp_path: Path) -> None:

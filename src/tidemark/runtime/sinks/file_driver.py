@@ -8,6 +8,7 @@ neither staged nor visible fails the job unless it is known to have been publish
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import msgspec
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.config import Options
-from tidemark.errors import FencedError, RestoreError, StorageError, StorageVerdict
+from tidemark.errors import ConfigError, FencedError, RestoreError, StorageError, StorageVerdict
 from tidemark.paths import is_local, join
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sinks.claim import Claim
@@ -325,6 +326,15 @@ class FilesSink(TransactionalSink):
             # No longer ours to publish, or somebody deletes what is staged just now.
             self.verify_claim()
             raise
+        except OSError as exc:
+            if exc.errno != errno.ENAMETOOLONG:
+                raise
+            bucket = entry.target.rpartition("/")[0]
+            raise ConfigError(
+                f"The file sink '{self.vertex.uid}' at '{self._base}' cannot publish '{entry.file.final}': the bucket "
+                f"{bucket!r} has a name that its file system does not take ({exc}). Shorten what get_bucket_id gives "
+                "and start from an older snapshot; the file stays staged.",
+            ) from exc
         self._renamed.add(entry.file.final)
 
     def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
@@ -413,6 +423,8 @@ class FilesSink(TransactionalSink):
     def _mapped(self, verb: str) -> Iterator[None]:
         try:
             yield
+        except ConfigError:
+            raise
         except (OSError, ImportError, ValueError) as exc:
             raise StorageError(
                 f"The file sink '{self.vertex.uid}' at '{self._base}' cannot be {verb}: {exc}.",

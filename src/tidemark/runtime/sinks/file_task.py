@@ -7,6 +7,7 @@ files ever collide and a replay writes new ones.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import time
@@ -17,11 +18,17 @@ from typing import Any
 
 import xxhash
 
-from tidemark.errors import StorageError
+from tidemark.errors import ConfigError, StorageError
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.places import create_staged
-from tidemark.runtime.sinks.staged_files import StagedFile, checked_bucket, checked_part_name, staged_name
+from tidemark.runtime.sinks.staged_files import (
+    StagedFile,
+    checked_bucket,
+    checked_file_name,
+    checked_part_name,
+    staged_name,
+)
 
 __all__ = ["FileTaskSink", "staging_token"]
 
@@ -40,6 +47,11 @@ class _Part:
         try:
             self._stream = create_staged(staging, staged_name(name))
         except OSError as exc:
+            if exc.errno == errno.ENAMETOOLONG:
+                raise ConfigError(
+                    f"The file sink cannot write '{self.staged}' for '{self.final}': its file system takes no such "
+                    "long name. Shorten the prefix or suffix in OutputFileConfig."
+                ) from exc
             raise StorageError(
                 f"The file sink cannot write '{self.staged}': {exc}. If its directory is gone, another driver "
                 "may have taken the sink over.",
@@ -118,7 +130,7 @@ class FileTaskSink:
 
     def _begin(self, bucket: str) -> _Part:
         directory = checked_bucket(self._base, bucket)
-        name = f"{self._prefix}-{self._unique}-{uuid.uuid4().hex[:8]}{self._suffix}"
+        name = checked_file_name(f"{self._prefix}-{self._unique}-{uuid.uuid4().hex[:8]}{self._suffix}")
         part = self._open[bucket] = _Part(self._staging, directory, name)
         return part
 

@@ -25,6 +25,7 @@ from tidemark.runtime.sinks.claim import AREA
 __all__ = [
     "StagedFile",
     "checked_bucket",
+    "checked_file_name",
     "checked_part_name",
     "claim_directory",
     "decode_commits",
@@ -141,6 +142,24 @@ def checked_part_name(text: str) -> str:
     if "/" in text or "\0" in text:
         raise ConfigError(f"{text!r} cannot be part of a file's name. Use buckets for directories.")
     return text
+
+
+def checked_file_name(name: str) -> str:
+    """The name of a file, which can be made, while it is staged, too.
+
+    Raises:
+        ConfigError: It is too long, or no name at all, because of its prefix or suffix.
+    """
+    try:
+        size = len(staged_name(name).encode())
+    except UnicodeEncodeError as exc:
+        raise ConfigError(f"{name!r} cannot be a file's name: {exc}. Change its prefix or suffix.") from exc
+    if size > _MAX_NAME:
+        raise ConfigError(
+            f"The file sink's file {name[:300]!r} has a name of {size} bytes while it is staged; file systems take "
+            f"{_MAX_NAME}. Shorten the prefix or suffix in OutputFileConfig by {size - _MAX_NAME} bytes or more."
+        )
+    return name
 
 
 def is_inside(base: str, file: StagedFile) -> bool:
