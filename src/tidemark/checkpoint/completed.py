@@ -46,7 +46,7 @@ class CompletedSnapshots:
     its output is remembered as left behind until the job has gone back to an older snapshot.
     """
 
-    def __init__(self, num_retained: int = 1) -> None:
+    def __init__(self, num_retained: int) -> None:
         self._num_retained = max(num_retained, 1)
         self._snapshots: dict[int, CompletedSnapshot] = {}
         self._quarantined: dict[int, CompletedSnapshot] = {}

@@ -819,3 +819,27 @@ def test_of_two_checkpoints_that_are_complete_only_the_committed_one_pushes_othe
 
     assert [s.checkpoint_id for s in completed.committed(2)] == [1]
     assert [s.checkpoint_id for s in completed.candidates()] == [3, 2]
+
+
+def test_a_snapshot_completes_once() -> None:
+    completed = CompletedSnapshots(1)
+    completed.add(CompletedSnapshot(1, "chk-1", Origin.CHECKPOINT))
+
+    with pytest.raises(ValueError, match="Snapshot 1 is complete already"):
+        completed.add(CompletedSnapshot(1, "chk-1", Origin.SAVEPOINT))
+
+
+def test_what_is_left_behind_is_told_newest_first_and_counts_as_committed_until_the_job_went_back() -> None:
+    completed = CompletedSnapshots(3)
+    assert completed.last_commit() is None
+    one, two, three = (CompletedSnapshot(n, f"chk-{n}", Origin.CHECKPOINT) for n in (1, 2, 3))
+    for snapshot in (one, two, three):
+        completed.add(snapshot)
+    for damaged in (2, 3):
+        completed.quarantine(damaged)
+
+    assert completed.left_behind(one) == [three, two]
+    assert completed.last_commit() == 3
+    completed.went_back(one)
+    assert completed.left_behind(one) == []
+    assert completed.last_commit() == 1
