@@ -126,3 +126,9 @@ def test_a_directory_that_is_not_ours_is_not_disposed_of(storage: MemoryStorage)
         dispose_savepoint(storage, "/other")
 
     assert storage.list("/other") == ["_metadata"]
+
+
+def test_shared_files_that_nobody_needs_are_swept(storage: MemoryStorage) -> None:
+    discard_spent(storage, LAYOUT, lambda _id: False, lambda name: name == "b")
+
+    assert storage.list(LAYOUT.shared) == ["b"]
