@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +46,37 @@ def test_directories_get_the_mode_that_was_asked_for_whatever_the_umask_is(
     make_directories(tmp_path / "a" / "b", 0o750)
 
     assert [mode(tmp_path), mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [0o711, 0o750, 0o750]
+
+
+SWAP = """
+import os, pathlib, sys
+from tidemark.private_files import UntrustedPathError, make_directories
+
+base = pathlib.Path(sys.argv[1])
+
+def swap(event, arguments):
+    # Somebody who may write in the directory acts just before the mode is set.
+    if event == "os.chmod" and not (base / "made").is_symlink():
+        (base / "made").rename(base / "old")
+        (base / "made").symlink_to(base / "precious")
+
+os.umask(0o077)
+sys.addaudithook(swap)
+try:
+    make_directories(base / "made" / "below", 0o755)
+except UntrustedPathError:
+    pass
+"""
+
+
+def test_nobody_gets_the_mode_of_a_new_directory_onto_something_else(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir(mode=0o700)
+
+    subprocess.run([sys.executable, "-c", SWAP, str(tmp_path)], check=True)
+
+    assert (tmp_path / "made").is_symlink()
+    assert mode(tmp_path / "precious") == 0o700
+    assert list((tmp_path / "precious").iterdir()) == []
 
 
 def test_an_existing_directory_that_only_its_owner_writes_is_used_as_it_is(tmp_path: Path) -> None:

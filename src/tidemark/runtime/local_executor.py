@@ -23,7 +23,7 @@ from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sources.factory import make_source
-from tidemark.runtime.storage_plan import storage_plan, warn_of_shared_root
+from tidemark.runtime.storage_plan import storage_plan, warn_of_others
 from tidemark.scratch import sweep_scratch
 
 __all__ = ["LocalExecutor"]
@@ -40,7 +40,7 @@ class LocalExecutor:
         refuse_spark(graph)
         sweep_scratch()
         storage = storage_plan(settings)
-        warn_of_shared_root(storage)
+        warn_of_others(storage, settings)
         engine = LocalEngine(
             self._clock, storage.savepoints, cancellation=Cancellation.of(settings.configuration)
         )

@@ -26,7 +26,7 @@ from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage_plan import storage_plan, warn_of_shared_root
+from tidemark.runtime.storage_plan import storage_plan, warn_of_others
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class SparkExecutor:
         """Start the job; slots are launched by its own thread."""
         sweep_scratch()
         storage = storage_plan(settings)
-        warn_of_shared_root(storage)
+        warn_of_others(storage, settings)
         configuration = settings.configuration
         limits = SlotLimits.of(configuration)
         wanted = configuration.to_dict()

@@ -43,7 +43,7 @@ class TaskStateManager:
         self._deployment = deployment
         choice = deployment.storage
         if isinstance(storage, FileSystemStorage):
-            storage = storage.with_umask(choice.umask).with_roots(choice.roots)
+            storage = storage.for_job(choice.umask, choice.roots, choice.authors)
         self._storage = storage
         self._scratch = scratch
         self._chosen: ScratchDirectory | None = None

@@ -27,9 +27,12 @@ def storage_error(exc: BaseException, verb: str, path: str) -> StorageError:
     if isinstance(exc, UntrustedPathError):
         return StorageError(
             f"{path} could not be {verb}: {exc.filename} {exc.strerror}. Somebody else may have put it there: look "
-            "where it comes from and remove it. Directories that several users share need fs.permissions.umask-mode "
-            "with write permission for the group, such as '007'.",
+            "where it comes from and remove it. If you trust it, copy the snapshot (cp -r) so that it is yours. "
+            "Directories that several users share need fs.permissions.umask-mode with write permission for the "
+            "group, such as '007'.",
             path=path,
+            # A restore of it would be refused again until somebody has looked; the next checkpoint may work.
+            verdict=StorageVerdict.UNUSABLE if verb == "read" else StorageVerdict.TRANSIENT,
         )
     return StorageError(
         f"{path} could not be {verb}: {type(exc).__name__}: {exc}. Check that the place can be "
