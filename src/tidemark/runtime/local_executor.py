@@ -8,6 +8,7 @@ from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.api.specs import SinkSpec, SparkSourceSpec
+from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
@@ -39,6 +40,7 @@ class LocalExecutor:
         """Start the job in a thread."""
         refuse_spark(graph)
         sweep_scratch()
+        sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
         storage = storage_plan(settings)
         warn_of_others(storage, settings)
         engine = LocalEngine(

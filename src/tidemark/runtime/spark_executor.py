@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
+from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
@@ -50,6 +51,7 @@ class SparkExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
         sweep_scratch()
+        sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
         storage = storage_plan(settings)
         warn_of_others(storage, settings)
         configuration = settings.configuration
