@@ -21,6 +21,7 @@ from pathlib import Path
 from tidemark.errors import ConfigError
 
 __all__ = [
+    "ForeignOwnerError",
     "UntrustedPathError",
     "check_owner",
     "directory_below",
@@ -40,6 +41,10 @@ _MOST_LINKS = 40
 
 class UntrustedPathError(PermissionError):
     """A symbolic link, or somebody else's directory, where only a directory or file of ours may be."""
+
+
+class ForeignOwnerError(UntrustedPathError):
+    """Somebody else's directory or file."""
 
 
 def private_directory(path: str | os.PathLike[str]) -> Path:
@@ -234,10 +239,10 @@ def check_owner(status: os.stat_result, path: str, owners: Collection[int] | Non
     """Make sure that a file or directory belongs to one of these users; None for any.
 
     Raises:
-        UntrustedPathError: It belongs to somebody else.
+        ForeignOwnerError: It belongs to somebody else.
     """
     if owners is not None and status.st_uid not in owners:
-        raise UntrustedPathError(
+        raise ForeignOwnerError(
             errno.EPERM,
             f"belongs to user {status.st_uid}, not to user {os.geteuid()}, who runs this",
             path,

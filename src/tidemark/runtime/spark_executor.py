@@ -27,7 +27,7 @@ from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage_plan import storage_plan, warn_of_others
+from tidemark.runtime.storage_plan import check_travels, storage_plan, warn_of_others
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class SparkExecutor:
         sweep_scratch()
         sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
         storage = storage_plan(settings)
+        check_travels(storage)
         warn_of_others(storage, settings)
         configuration = settings.configuration
         limits = SlotLimits.of(configuration)

@@ -7,6 +7,8 @@ import os
 import re
 from dataclasses import dataclass
 
+import cloudpickle
+
 from tidemark.api.checkpoint_storage import (
     CustomCheckpointStorage,
     FileSystemCheckpointStorage,
@@ -25,7 +27,7 @@ from tidemark.paths import absolute, is_local, local_path
 from tidemark.private_files import who_else_may_replace
 from tidemark.protocol.deployment import StorageChoice
 
-__all__ = ["StoragePlan", "storage_plan", "umask_of", "warn_of_others"]
+__all__ = ["StoragePlan", "check_travels", "storage_plan", "umask_of", "warn_of_others"]
 
 _MEMORY_ROOT = "/memory"
 _UMASK = re.compile("0?0[0-7]{2}")
@@ -76,7 +78,8 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
         return StoragePlan(files, files, path or "", choice, queryable)
     if isinstance(storage, CustomCheckpointStorage):
         custom = MappedStorage(storage.storage)
-        choice = StorageChoice(WriterOptions(None, compression), umask)
+        options = WriterOptions(storage.get_min_file_size_threshold(), compression)
+        choice = StorageChoice(options, umask, custom=storage.storage)
         return StoragePlan(custom, custom, path or "", choice, queryable)
     frame_size = int(configuration.get(Options.AKKA_FRAMESIZE))
     options = WriterOptions(None, compression, storage.get_max_state_size(), frame_size)
@@ -84,6 +87,22 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
     if path is not None:
         return StoragePlan(files, files, path, choice, queryable)
     return StoragePlan(MemoryStorage(), files, _MEMORY_ROOT, choice, queryable)
+
+
+def check_travels(plan: StoragePlan) -> None:
+    """Make sure that a storage of the program's own can be sent to slots in other processes.
+
+    Raises:
+        ConfigError: It cannot be pickled.
+    """
+    try:
+        cloudpickle.dumps(plan.choice.custom)
+    except Exception as exc:
+        raise ConfigError(
+            f"The storage {plan.choice.custom!r} of CustomCheckpointStorage cannot be sent to the slots, which write "
+            f"with it: {exc}. Leave connections and locks out of its pickle (__getstate__) and open them when they "
+            "are needed."
+        ) from exc
 
 
 def warn_of_others(plan: StoragePlan, settings: JobSettings) -> None:

@@ -9,6 +9,7 @@ from tidemark.checkpoint.local_copies import LocalCopies, copies_root
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.errors import ConfigError
 from tidemark.operators.base import RestoredState
 from tidemark.paths import local_path
@@ -41,7 +42,9 @@ class TaskStateManager:
         """
         self._deployment = deployment
         choice = deployment.storage
-        if isinstance(storage, FileSystemStorage):
+        if choice.custom is not None:
+            storage = MappedStorage(choice.custom)
+        elif isinstance(storage, FileSystemStorage):
             storage = storage.for_job(choice.umask, choice.roots, choice.authors)
         self._storage = storage
         self._scratch = scratch
