@@ -13,7 +13,13 @@ import pytest
 
 from tidemark.errors import ConfigError
 from tidemark.jobs import JobRecord, list_jobs, write_record
-from tidemark.private_files import make_directories, open_private, private_directory
+from tidemark.private_files import (
+    directory_below,
+    make_directories,
+    open_private,
+    private_directory,
+    remove_tree_at,
+)
 from tidemark.runtime.history import EndedJob, read_history, remember
 
 STRANGER = 65534
@@ -143,6 +149,35 @@ def test_a_file_of_somebody_else_is_not_opened(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=f"belongs to user {STRANGER}"):
         open_private(tmp_path / "file", os.O_RDONLY)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are counted in /proc")
+def test_no_descriptor_is_left_open_whether_it_works_or_not(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path / "open")
+    os.mkfifo(tmp_path / "pipe")
+    at = os.open(tmp_path, os.O_RDONLY)
+    before = len(os.listdir("/proc/self/fd"))
+
+    make_directories(tmp_path / "a" / "b" / "c", 0o700)
+    private_directory(tmp_path / "a" / "b")
+    with directory_below(str(tmp_path), ["a", "b", "d"], make=0o700, owners=[os.geteuid()]):
+        pass
+    remove_tree_at(at, "a", str(tmp_path / "a"), owners=[os.geteuid()])
+    refused = [
+        lambda: private_directory(tmp_path / "open"),
+        lambda: private_directory(tmp_path / "link"),
+        lambda: open_private(tmp_path / "pipe", os.O_RDONLY),
+        lambda: make_directories(tmp_path / "pipe" / "a", 0o700),
+        lambda: remove_tree_at(at, "open", str(tmp_path / "open"), owners=[os.geteuid() + 1]),
+    ]
+    for action in refused:
+        with pytest.raises((ConfigError, OSError)):
+            action()
+
+    assert len(os.listdir("/proc/self/fd")) == before
+    os.close(at)
 
 
 # The registry
