@@ -240,8 +240,7 @@ class StorageVerdict(Enum):
     DAMAGED = "damaged"
     """The bytes came, but they are not those that were written, or no reader understands them."""
     UNUSABLE = "unusable"
-    """This installation cannot reach such a place at all, or must not trust what is there (a symbolic link, somebody
-    else's directory); trying again does not help."""
+    """Nothing can be had from there: no driver for such a place, or no trust in who wrote it; do not try again."""
 
 
 class StorageError(TidemarkError):

@@ -14,14 +14,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tidemark.errors import ConfigError
 
 __all__ = [
+    "ForeignOwnerError",
     "UntrustedPathError",
+    "check_owner",
     "directory_below",
     "make_directories",
     "open_private",
@@ -32,10 +34,17 @@ __all__ = [
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# Where one may make something one need not be allowed to list what is there.
+_WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_MOST_LINKS = 40
 
 
 class UntrustedPathError(PermissionError):
     """A symbolic link, or somebody else's directory, where only a directory or file of ours may be."""
+
+
+class ForeignOwnerError(UntrustedPathError):
+    """Somebody else's directory or file."""
 
 
 def private_directory(path: str | os.PathLike[str]) -> Path:
@@ -95,26 +104,36 @@ def open_private(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def make_directories(path: str | os.PathLike[str], mode: int) -> None:
-    """Make a directory and those above it that are missing, with exactly this mode; leave existing ones alone."""
-    missing = []
-    at = os.path.abspath(path)
-    while not os.path.lexists(at):
-        missing.append(at)
-        at = os.path.dirname(at)
-    for directory in reversed(missing):
-        try:
-            os.mkdir(directory, mode)
-        except FileExistsError:
-            continue
-        made = os.lstat(directory).st_mode
-        if stat.S_IMODE(made) & 0o777 != mode:
-            # The umask took something away that was asked for; other bits (setgid) stay.
-            os.chmod(directory, stat.S_IMODE(made) & ~0o777 | mode)
+    """Make a directory and those above it that are missing, with exactly this mode; leave existing ones alone.
+
+    The way to what exists is followed, links included. From there each step goes through the descriptor of the
+    directory above, so that nobody who may write there gets the mode onto something else.
+
+    Raises:
+        UntrustedPathError: A link, or somebody else's directory, has appeared where one was to be made.
+        OSError: One cannot be made.
+    """
+    missing: list[str] = []
+    there = os.path.abspath(path)
+    while not os.path.lexists(there):
+        there, name = os.path.split(there)
+        missing.append(name)
+    if not missing:
+        return
+    at = os.open(there, _WAY)
+    try:
+        for name in reversed(missing):
+            there = os.path.join(there, name)
+            below = _enter(at, name, there, mode, None)
+            os.close(at)
+            at = below
+    finally:
+        os.close(at)
 
 
 @contextmanager
 def directory_below(
-    root: str, names: Sequence[str], *, make: int | None = None, owned: bool = False
+    root: str, names: Sequence[str], *, make: int | None = None, owners: Collection[int] | None = None
 ) -> Iterator[int]:
     """Enter a directory below `root` without following a link below it; gives its descriptor.
 
@@ -122,7 +141,7 @@ def directory_below(
         root: Where the user said; it may be a link or lie behind links.
         names: The way from there.
         make: Mode of directories to make where there are none, `root` included.
-        owned: Whether each directory below `root` must be this user's.
+        owners: The users to one of whom each directory below `root` must belong; None for any.
 
     Raises:
         UntrustedPathError: A link or somebody else's directory is on the way; it is named.
@@ -135,7 +154,7 @@ def directory_below(
     try:
         for name in names:
             path = os.path.join(path, name)
-            below = _enter(at, name, path, make, owned)
+            below = _enter(at, name, path, make, owners)
             os.close(at)
             at = below
         yield at
@@ -143,20 +162,20 @@ def directory_below(
         os.close(at)
 
 
-def remove_tree_at(at: int, name: str, path: str, *, owned: bool) -> None:
+def remove_tree_at(at: int, name: str, path: str, *, owners: Collection[int] | None) -> None:
     """Delete the directory `name` in `at` and all in it; links in it are deleted, not followed.
 
     Args:
         at: Descriptor of the directory it is in.
         name: Its name there.
         path: Its path, for messages.
-        owned: Whether it, and every directory in it, must be this user's.
+        owners: The users to one of whom it, and every directory in it, must belong; None for any.
 
     Raises:
         UntrustedPathError: It is a link, or it or a directory in it belongs to somebody else.
         OSError: Something cannot be deleted; `FileNotFoundError` if it is not there.
     """
-    handle = _enter(at, name, path, None, owned)
+    handle = _enter(at, name, path, None, owners)
     try:
         with os.scandir(handle) as found:
             entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
@@ -164,7 +183,7 @@ def remove_tree_at(at: int, name: str, path: str, *, owned: bool) -> None:
             # Somebody else may delete at the same time.
             with suppress(FileNotFoundError):
                 if is_directory:
-                    remove_tree_at(handle, inner, os.path.join(path, inner), owned=owned)
+                    remove_tree_at(handle, inner, os.path.join(path, inner), owners=owners)
                 else:
                     os.unlink(inner, dir_fd=handle)
     finally:
@@ -172,14 +191,66 @@ def remove_tree_at(at: int, name: str, path: str, *, owned: bool) -> None:
     os.rmdir(name, dir_fd=at)
 
 
-def who_else_may_replace(path: str) -> str | None:
-    """Who besides this user and root may rename or replace what lies in a directory; None if nobody may.
+def who_else_may_replace(path: str) -> tuple[str, str] | None:
+    """Whether others than this user and root may rename or replace what lies in a directory, or the way to it.
+
+    The way is followed as the kernel would, link by link. What is missing of it does not count: it will be made
+    for this user alone.
+
+    Returns:
+        The first place on the way that others may change, and who they are; None if there is none.
 
     Raises:
-        OSError: It cannot be looked at.
+        OSError: The way cannot be followed.
     """
-    status = os.stat(path)
-    if status.st_uid not in (os.geteuid(), 0):
+    trusted = (os.geteuid(), 0)
+    at, left = "/", os.path.abspath(path).split("/")[::-1]
+    links = 0
+    shared = False
+    while True:
+        status = os.lstat(at)
+        if stat.S_ISLNK(status.st_mode):
+            if shared and status.st_uid not in trusted:
+                return at, f"user {status.st_uid}, to whom the link belongs"
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            target = os.readlink(at)
+            left += target.split("/")[::-1]
+            at = "/" if target.startswith("/") else os.path.dirname(at)
+            shared = False
+            continue
+        who = _who_else_writes(status, trusted)
+        if who is not None:
+            return at, who
+        # Whoever may write here may replace what is his own, sticky bit or not.
+        shared = bool(status.st_mode & _OTHERS_WRITE)
+        while left and left[-1] in ("", "."):
+            left.pop()
+        if not left:
+            return None
+        name = left.pop()
+        at = os.path.dirname(at) if name == ".." else os.path.join(at, name)
+        if not os.path.lexists(at):
+            return None
+
+
+def check_owner(status: os.stat_result, path: str, owners: Collection[int] | None) -> None:
+    """Make sure that a file or directory belongs to one of these users; None for any.
+
+    Raises:
+        ForeignOwnerError: It belongs to somebody else.
+    """
+    if owners is not None and status.st_uid not in owners:
+        raise ForeignOwnerError(
+            errno.EPERM,
+            f"belongs to user {status.st_uid}, not to user {os.geteuid()}, who runs this",
+            path,
+        )
+
+
+def _who_else_writes(status: os.stat_result, trusted: Collection[int]) -> str | None:
+    if status.st_uid not in trusted:
         return f"user {status.st_uid}, to whom it belongs"
     if status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
         who = "every user" if status.st_mode & stat.S_IWOTH else f"group {status.st_gid}"
@@ -187,7 +258,7 @@ def who_else_may_replace(path: str) -> str | None:
     return None
 
 
-def _enter(at: int, name: str, path: str, make: int | None, owned: bool) -> int:
+def _enter(at: int, name: str, path: str, make: int | None, owners: Collection[int] | None) -> int:
     made = False
     if make is not None:
         with suppress(FileExistsError):
@@ -202,15 +273,12 @@ def _enter(at: int, name: str, path: str, make: int | None, owned: bool) -> int:
         raise
     try:
         status = os.fstat(handle)
-        if owned and status.st_uid != os.geteuid():
-            raise UntrustedPathError(
-                errno.EPERM,
-                f"belongs to user {status.st_uid}, not to user {os.geteuid()}, who runs this",
-                path,
-            )
+        check_owner(status, path, owners)
         mode = stat.S_IMODE(status.st_mode)
         if made and mode & 0o777 != make:
-            # As in `make_directories`.
+            # The umask took something away that was asked for; other bits (setgid) stay. Somebody may have put
+            # another directory in the place of the one just made.
+            check_owner(status, path, (os.geteuid(),))
             os.fchmod(handle, mode & ~0o777 | (make or 0))
     except BaseException:
         os.close(handle)

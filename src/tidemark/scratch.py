@@ -3,7 +3,7 @@
 Each holds a file `.owner` on which its process keeps an advisory lock for as long as it lives; the kernel lets go
 of the lock however the process ends. So a directory whose lock can be taken is certainly dead, whatever process
 numbers have been used again meanwhile. The file gets its name when it is locked, hence no sweep sees it unlocked
-while its owner is just beginning.
+while its owner is just beginning. A directory that several processes use has as many owners, who share the lock.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 import weakref
 from contextlib import suppress
 
 from tidemark.errors import ConfigError
-from tidemark.private_files import open_private
+from tidemark.private_files import open_private, private_directory
 
-__all__ = ["ScratchDirectory", "scratch_for_life", "sweep_scratch"]
+__all__ = ["ScratchDirectory", "leave_directory", "scratch_for_life", "share_directory", "sweep_scratch"]
 
 _log = logging.getLogger(__name__)
 
@@ -77,16 +78,55 @@ def scratch_for_life(prefix: str) -> str:
 _for_life: list[ScratchDirectory] = []
 
 
-def sweep_scratch(base: str | None = None) -> list[str]:
+def share_directory(directory: str | os.PathLike[str]) -> None:
+    """Make this process an owner of a private directory that others of its user share; make it if it is not there.
+
+    It is one until it leaves or ends. When nobody is left, a sweep may remove the directory.
+
+    Raises:
+        ConfigError: It is somebody else's; the message names it.
+        OSError: It cannot be made.
+    """
+    path = os.path.abspath(directory)
+    with _shares_lock:
+        held = _shares.get(path)
+        if held is not None and _is_at(held, path):
+            return
+        lock = _join(path)
+        if held is not None:
+            os.close(held)
+        _shares[path] = lock
+
+
+def leave_directory(directory: str | os.PathLike[str]) -> None:
+    """This process needs a directory it shares no longer; the last one to leave removes it."""
+    path = os.path.abspath(directory)
+    with _shares_lock:
+        lock = _shares.pop(path, None)
+        if lock is None:
+            return
+        with suppress(OSError):
+            # Who cannot have the lock alone is not the last one.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(lock, path):
+                shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+_shares: dict[str, int] = {}
+_shares_lock = threading.Lock()
+
+
+def sweep_scratch(base: str | os.PathLike[str] | None = None, prefix: str = _PREFIX) -> list[str]:
     """Remove scratch directories of dead processes of this user below `base`; return their paths. Never raises.
 
-    Directories without an owner's file, with a living owner, or of other users are left alone.
+    Directories without an owner's file, with a living owner, of other users, or whose name does not start with
+    `prefix` are left alone.
     """
     removed = []
     with suppress(OSError), os.scandir(base or tempfile.gettempdir()) as entries:
         for entry in entries:
-            if entry.name.startswith(_PREFIX) and _is_dead(entry):
-                shutil.rmtree(entry.path, ignore_errors=True)
+            if entry.name.startswith(prefix) and _removed_as_dead(entry):
                 removed.append(entry.path)
     if removed:
         _log.info("Removed scratch directories of processes that are gone: %s", ", ".join(removed))
@@ -101,7 +141,32 @@ def _lock_owner(directory: str) -> int:
     return lock
 
 
-def _is_dead(entry: os.DirEntry[str]) -> bool:
+def _join(directory: str) -> int:
+    while True:
+        private_directory(directory)
+        # A sweep that goes on just now takes the file, or the directory, away under us: begin again.
+        with suppress(FileNotFoundError):
+            lock = open_private(os.path.join(directory, _OWNER), os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+                if _is_at(lock, directory):
+                    return lock
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+
+
+def _is_at(lock: int, directory: str) -> bool:
+    """Whether the lock is on the owner's file that is in the directory now."""
+    try:
+        there = os.stat(os.path.join(directory, _OWNER), follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(lock), there)
+
+
+def _removed_as_dead(entry: os.DirEntry[str]) -> bool:
     try:
         status = entry.stat(follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
@@ -111,6 +176,8 @@ def _is_dead(entry: os.DirEntry[str]) -> bool:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Nobody takes part again as long as the lock is held.
+        shutil.rmtree(entry.path, ignore_errors=True)
         return True
     except OSError:
         return False

@@ -17,6 +17,7 @@ import pytest
 from tests.integration.test_jobs_on_spark import DEADLINE, Discard, Numbers, RunningCount, wait_for
 
 from tidemark import (
+    CustomCheckpointStorage,
     EmbeddedRocksDBStateBackend,
     Encoder,
     FileSink,
@@ -27,6 +28,7 @@ from tidemark import (
     Types,
     field,
 )
+from tidemark.checkpoint.storage import FileSystemStorage
 
 pytestmark = pytest.mark.spark
 
@@ -100,6 +102,65 @@ def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkp
     assert not list(Path(checkpoints.removeprefix("file://")).rglob("_metadata")), (
         "finished jobs keep nothing"
     )
+
+
+class Moved(FileSystemStorage):
+    """A storage of the program's own: what is said to lie at /moved/... lies somewhere else."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__()
+        self.place = place
+
+    def at(self, path: str) -> str:
+        return path.replace("/moved", str(self.place), 1)
+
+    def write(self, path: str, data: bytes) -> None:
+        super().write(self.at(path), data)
+
+    def create(self, path: str) -> Any:
+        return super().create(self.at(path))
+
+    def read(self, path: str) -> bytes:
+        return super().read(self.at(path))
+
+    def open(self, path: str) -> Any:
+        return super().open(self.at(path))
+
+    def exists(self, path: str) -> bool:
+        return super().exists(self.at(path))
+
+    def is_file(self, path: str) -> bool:
+        return super().is_file(self.at(path))
+
+    def list(self, path: str) -> list[str]:
+        return super().list(self.at(path))
+
+    def size(self, path: str) -> int:
+        return super().size(self.at(path))
+
+    def delete(self, path: str) -> None:
+        super().delete(self.at(path))
+
+    def delete_tree(self, path: str) -> None:
+        super().delete_tree(self.at(path))
+
+
+def test_slots_write_to_and_restore_from_a_storage_of_the_program(make_env, tmp_path):
+    env = make_env(2)
+    numbers_job(env, EmbeddedRocksDBStateBackend(True), 8_000, tmp_path / "out", tmp_path / "go")
+    storage = CustomCheckpointStorage(Moved(tmp_path / "place"), "/moved", 0)
+    env.get_checkpoint_config().set_checkpoint_storage(storage)
+    client = env.execute_async("a storage of its own")
+
+    wait_for(lambda: client.get_progress()["checkpoints"] > 0)
+    assert list((tmp_path / "place").rglob("*.sst"))
+    os.kill(client.get_progress()["slot_pids"][0], signal.SIGKILL)
+    wait_for(lambda: client.get_progress()["attempt"] > 0)
+    (tmp_path / "go").touch()
+    client.get_job_execution_result().result(DEADLINE)
+
+    assert committed(tmp_path / "out") == expected(8_000)
+    assert not Path("/moved").exists()
 
 
 def test_python_workers_killed_in_mid_epoch_are_survived(make_env, checkpoints, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -122,3 +123,16 @@ def test_a_damaged_copy_falls_back_to_storage(tmp_path, damage):
     results = run(tmp_path, sabotage, local=True)
 
     assert Counter(key for key, _ in results) == dict.fromkeys(range(5), 20)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_copies_of_a_job_that_was_killed_go_with_the_next_start(tmp_path: Path, local: bool) -> None:
+    copies = tmp_path / "local" / f"tidemark-copies-{os.geteuid()}"
+    for job, owner in (("killed", ".owner"), ("of nobody", "other")):
+        (copies / job / "slot-0").mkdir(parents=True)
+        (copies / job / owner).touch(mode=0o600)
+    copies.chmod(0o700)
+
+    run(tmp_path, lambda: None, local=local)
+
+    assert [path.name for path in copies.iterdir()] == ["of nobody"]

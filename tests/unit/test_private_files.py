@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,13 @@ import pytest
 
 from tidemark.errors import ConfigError
 from tidemark.jobs import JobRecord, list_jobs, write_record
-from tidemark.private_files import make_directories, open_private, private_directory
+from tidemark.private_files import (
+    directory_below,
+    make_directories,
+    open_private,
+    private_directory,
+    remove_tree_at,
+)
 from tidemark.runtime.history import EndedJob, read_history, remember
 
 STRANGER = 65534
@@ -44,6 +52,37 @@ def test_directories_get_the_mode_that_was_asked_for_whatever_the_umask_is(
     make_directories(tmp_path / "a" / "b", 0o750)
 
     assert [mode(tmp_path), mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [0o711, 0o750, 0o750]
+
+
+SWAP = """
+import os, pathlib, sys
+from tidemark.private_files import UntrustedPathError, make_directories
+
+base = pathlib.Path(sys.argv[1])
+
+def swap(event, arguments):
+    # Somebody who may write in the directory acts just before the mode is set.
+    if event == "os.chmod" and not (base / "made").is_symlink():
+        (base / "made").rename(base / "old")
+        (base / "made").symlink_to(base / "precious")
+
+os.umask(0o077)
+sys.addaudithook(swap)
+try:
+    make_directories(base / "made" / "below", 0o755)
+except UntrustedPathError:
+    pass
+"""
+
+
+def test_nobody_gets_the_mode_of_a_new_directory_onto_something_else(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir(mode=0o700)
+
+    subprocess.run([sys.executable, "-c", SWAP, str(tmp_path)], check=True)
+
+    assert (tmp_path / "made").is_symlink()
+    assert mode(tmp_path / "precious") == 0o700
+    assert list((tmp_path / "precious").iterdir()) == []
 
 
 def test_an_existing_directory_that_only_its_owner_writes_is_used_as_it_is(tmp_path: Path) -> None:
@@ -110,6 +149,35 @@ def test_a_file_of_somebody_else_is_not_opened(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=f"belongs to user {STRANGER}"):
         open_private(tmp_path / "file", os.O_RDONLY)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are counted in /proc")
+def test_no_descriptor_is_left_open_whether_it_works_or_not(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path / "open")
+    os.mkfifo(tmp_path / "pipe")
+    at = os.open(tmp_path, os.O_RDONLY)
+    before = len(os.listdir("/proc/self/fd"))
+
+    make_directories(tmp_path / "a" / "b" / "c", 0o700)
+    private_directory(tmp_path / "a" / "b")
+    with directory_below(str(tmp_path), ["a", "b", "d"], make=0o700, owners=[os.geteuid()]):
+        pass
+    remove_tree_at(at, "a", str(tmp_path / "a"), owners=[os.geteuid()])
+    refused = [
+        lambda: private_directory(tmp_path / "open"),
+        lambda: private_directory(tmp_path / "link"),
+        lambda: open_private(tmp_path / "pipe", os.O_RDONLY),
+        lambda: make_directories(tmp_path / "pipe" / "a", 0o700),
+        lambda: remove_tree_at(at, "open", str(tmp_path / "open"), owners=[os.geteuid() + 1]),
+    ]
+    for action in refused:
+        with pytest.raises((ConfigError, OSError)):
+            action()
+
+    assert len(os.listdir("/proc/self/fd")) == before
+    os.close(at)
 
 
 # The registry

@@ -110,23 +110,41 @@ class FileSystemCheckpointStorage(_PathStorage):
 
     def configured(self, configuration: Configuration) -> FileSystemCheckpointStorage:
         """A copy that takes what was left open from the configuration."""
-        threshold, buffer = self._threshold, self._write_buffer
+        buffer = self._write_buffer
         return FileSystemCheckpointStorage(
             self._checkpoint_path,
-            min(configuration.get(Options.MEMORY_THRESHOLD), MAX_FILE_STATE_THRESHOLD)
-            if threshold is None
-            else threshold,
+            _threshold(self._threshold, configuration),
             configuration.get(Options.WRITE_BUFFER_SIZE) if buffer is None else buffer,
         )
 
 
 class CustomCheckpointStorage(_PathStorage):
-    """Keeps checkpoints wherever an object that follows `tidemark.checkpoint.storage.Storage` puts them."""
+    """Keeps checkpoints wherever an object that follows `tidemark.checkpoint.storage.Storage` puts them.
 
-    def __init__(self, storage: Any, checkpoint_path: Any) -> None:
-        """Wrap `storage`; paths handed to it start with `checkpoint_path`."""
+    Driver and slots all write and read with it, so it travels to the slots as a pickle and must reach the same
+    place from every machine.
+    """
+
+    def __init__(
+        self, storage: Any, checkpoint_path: Any, file_state_size_threshold: int | None = None
+    ) -> None:
+        """Wrap `storage`; paths handed to it start with `checkpoint_path`. -1 and None mean the configured threshold.
+
+        Raises:
+            ConfigError: A threshold above 1 MiB, or another negative number.
+        """
         super().__init__(path_text(checkpoint_path), None)
         self.storage = storage
+        self._threshold = checked_threshold(file_state_size_threshold)
+
+    def get_min_file_size_threshold(self) -> int:
+        """State chunks smaller than this, in bytes, are stored inside the metadata file."""
+        return _DEFAULT_THRESHOLD if self._threshold is None else self._threshold
+
+    def configured(self, configuration: Configuration) -> CustomCheckpointStorage:
+        """A copy that takes what was left open from the configuration."""
+        threshold = _threshold(self._threshold, configuration)
+        return CustomCheckpointStorage(self.storage, self._checkpoint_path, threshold)
 
 
 def resolve_checkpoint_storage(
@@ -142,7 +160,7 @@ def resolve_checkpoint_storage(
     Raises:
         ConfigError: `execution.checkpointing.storage` names no storage, or the directory is missing.
     """
-    if isinstance(programmed, FileSystemCheckpointStorage):
+    if isinstance(programmed, FileSystemCheckpointStorage | CustomCheckpointStorage):
         return programmed.configured(configuration)
     if isinstance(programmed, CheckpointStorage):
         return programmed
@@ -196,6 +214,12 @@ def checked_threshold(threshold: int | None) -> int | None:
             f"not {threshold}."
         )
     return threshold
+
+
+def _threshold(programmed: int | None, configuration: Configuration) -> int:
+    if programmed is not None:
+        return programmed
+    return min(configuration.get(Options.MEMORY_THRESHOLD), MAX_FILE_STATE_THRESHOLD)
 
 
 def checked_write_buffer(size: int | None) -> int | None:

@@ -8,7 +8,9 @@ byte of it verifies. Whatever goes wrong with a copy is logged, never raised.
     <root>/tidemark-copies-<uid>/<job id>/slot-<i>/chk-<n>/<operator>/<state>/part-<subtask>.parquet   tables
                                                           /native/<checksum>           hard links of native files
 
-The first directory is this user's alone; copies in it are not believed if it is somebody else's.
+The first directory is this user's alone; copies in it are not believed if it is somebody else's. The processes of
+a job's slots share its directory. When none is left on this machine, because the job ended or all of them were
+killed, the directory goes: with the last one that ends in order, or with the next start of a job.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,8 +31,9 @@ from tidemark.checkpoint.metadata.model import FileHandle, TableHandle
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.errors import ConfigError, StorageError
 from tidemark.private_files import make_directories, open_private, private_directory
+from tidemark.scratch import leave_directory, share_directory, sweep_scratch
 
-__all__ = ["LocalCopies"]
+__all__ = ["LocalCopies", "copies_root", "sweep_copies"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,14 +42,15 @@ class LocalCopies:
     """The copies one slot keeps. Safe to use from the snapshot threads of the slot."""
 
     def __init__(self, root: Path, job_id: str, slot: int) -> None:
-        """Keep copies below `root`, which others may use as well.
+        """Keep copies below `root`, which others may use as well; those of jobs that are gone are removed.
 
         Raises:
             ConfigError: This user's directory below `root` is somebody else's; the message names it.
             OSError: It cannot be made.
         """
-        mine = private_directory(Path(root) / f"tidemark-copies-{os.geteuid()}")
-        self._job = private_directory(mine / job_id)
+        self._job = private_directory(_of_this_user(root)) / job_id
+        share_directory(self._job)
+        sweep_copies(root)
         self._root = private_directory(self._job / f"slot-{slot}")
         self.storage = FileSystemStorage(sync=False)
 
@@ -119,12 +124,32 @@ class LocalCopies:
     def close(self) -> None:
         """Delete all copies: the job has ended."""
         shutil.rmtree(self._root, ignore_errors=True)
-        with suppress(OSError):
-            # The last slot of the job on this machine.
-            self._job.rmdir()
+        leave_directory(self._job)
 
     def _native(self, checkpoint_id: int, handle: FileHandle) -> Path:
         return self.directory(checkpoint_id) / "native" / handle.checksum.hex()
+
+
+def copies_root(directories: str | None) -> Path:
+    """Where copies are kept on this machine, given `taskmanager.state.local.root-dirs`."""
+    return Path((directories or tempfile.gettempdir()).split(",")[0])
+
+
+def sweep_copies(root: Path) -> list[str]:
+    """Remove copies below `root` of this user's jobs no slot of which is alive here; return their paths. Never raises.
+
+    A job that is about to start its slots again may be among them: it reads the durable checkpoint instead.
+    """
+    mine = _of_this_user(root)
+    try:
+        return sweep_scratch(private_directory(mine), prefix="") if os.path.lexists(mine) else []
+    except (OSError, ConfigError):
+        # Somebody else's: nothing in it is ours.
+        return []
+
+
+def _of_this_user(root: Path) -> Path:
+    return root / f"tidemark-copies-{os.geteuid()}"
 
 
 class _Tee:

@@ -53,6 +53,10 @@ class StorageChoice:
     """Permissions that new files and directories on local disks do not have."""
     roots: tuple[str, ...] = ()
     """Directories the user chose for snapshots; on local disks no link below them is followed."""
+    authors: tuple[int, ...] | None = None
+    """Users besides this one and root whose local files below them are read; None for any."""
+    custom: Any = None
+    """A `Storage` of the program's own, which slots use as the driver does; None: the file systems of paths."""
     local_recovery: bool = False
     local_directory: str | None = None
 

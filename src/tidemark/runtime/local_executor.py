@@ -8,6 +8,7 @@ from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.api.specs import SinkSpec, SparkSourceSpec
+from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
@@ -23,7 +24,7 @@ from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sources.factory import make_source
-from tidemark.runtime.storage_plan import storage_plan, warn_of_shared_root
+from tidemark.runtime.storage_plan import storage_plan, warn_of_others
 from tidemark.scratch import sweep_scratch
 
 __all__ = ["LocalExecutor"]
@@ -39,8 +40,9 @@ class LocalExecutor:
         """Start the job in a thread."""
         refuse_spark(graph)
         sweep_scratch()
+        sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
         storage = storage_plan(settings)
-        warn_of_shared_root(storage)
+        warn_of_others(storage, settings)
         engine = LocalEngine(
             self._clock, storage.savepoints, cancellation=Cancellation.of(settings.configuration)
         )

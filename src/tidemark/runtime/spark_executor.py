@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
+from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
@@ -26,7 +27,7 @@ from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage_plan import storage_plan, warn_of_shared_root
+from tidemark.runtime.storage_plan import check_travels, storage_plan, warn_of_others
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ class SparkExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
         sweep_scratch()
+        sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
         storage = storage_plan(settings)
-        warn_of_shared_root(storage)
+        check_travels(storage)
+        warn_of_others(storage, settings)
         configuration = settings.configuration
         limits = SlotLimits.of(configuration)
         wanted = configuration.to_dict()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from dataclasses import dataclass
+
+import cloudpickle
 
 from tidemark.api.checkpoint_storage import (
     CustomCheckpointStorage,
@@ -12,6 +15,7 @@ from tidemark.api.checkpoint_storage import (
     JobManagerCheckpointStorage,
 )
 from tidemark.api.executor import JobSettings
+from tidemark.checkpoint.metadata.model import METADATA_FILE
 from tidemark.checkpoint.snapshot_writer import WriterOptions
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
@@ -23,7 +27,7 @@ from tidemark.paths import absolute, is_local, local_path
 from tidemark.private_files import who_else_may_replace
 from tidemark.protocol.deployment import StorageChoice
 
-__all__ = ["StoragePlan", "storage_plan", "umask_of", "warn_of_shared_root"]
+__all__ = ["StoragePlan", "check_travels", "storage_plan", "umask_of", "warn_of_others"]
 
 _MEMORY_ROOT = "/memory"
 _UMASK = re.compile("0?0[0-7]{2}")
@@ -58,7 +62,8 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
     storage = chosen if isinstance(chosen, built_in) else JobManagerCheckpointStorage()
     path = storage.get_checkpoint_path()
     roots = tuple(absolute(root) for root in (path, settings.savepoint_directory) if root)
-    files = FileSystemStorage(umask=umask, roots=roots)
+    authors = _authors(settings.savepoint_path)
+    files = FileSystemStorage(umask=umask, roots=roots, authors=authors)
     queryable = bool(configuration.get(Options.QUERYABLE_STATE_ENABLE))
     compression = settings.snapshot_compression
     if isinstance(storage, FileSystemCheckpointStorage):
@@ -66,39 +71,96 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
             WriterOptions(storage.get_min_file_size_threshold(), compression),
             umask,
             roots,
+            authors,
             local_recovery=bool(configuration.get(Options.LOCAL_RECOVERY)),
             local_directory=configuration.get(Options.LOCAL_RECOVERY_DIRS),
         )
         return StoragePlan(files, files, path or "", choice, queryable)
     if isinstance(storage, CustomCheckpointStorage):
         custom = MappedStorage(storage.storage)
-        choice = StorageChoice(WriterOptions(None, compression), umask)
+        options = WriterOptions(storage.get_min_file_size_threshold(), compression)
+        choice = StorageChoice(options, umask, custom=storage.storage)
         return StoragePlan(custom, custom, path or "", choice, queryable)
     frame_size = int(configuration.get(Options.AKKA_FRAMESIZE))
     options = WriterOptions(None, compression, storage.get_max_state_size(), frame_size)
-    choice = StorageChoice(options, umask, roots)
+    choice = StorageChoice(options, umask, roots, authors)
     if path is not None:
         return StoragePlan(files, files, path, choice, queryable)
     return StoragePlan(MemoryStorage(), files, _MEMORY_ROOT, choice, queryable)
 
 
-def warn_of_shared_root(plan: StoragePlan) -> None:
-    """Say so if others may replace what a job keeps in its checkpoint directory; one line, no refusal."""
-    if not isinstance(plan.driver, FileSystemStorage) or not is_local(plan.root):
-        return
-    root = local_path(absolute(plan.root))
+def check_travels(plan: StoragePlan) -> None:
+    """Make sure that a storage of the program's own can be sent to slots in other processes.
+
+    Raises:
+        ConfigError: It cannot be pickled.
+    """
     try:
-        who = who_else_may_replace(root)
+        cloudpickle.dumps(plan.choice.custom)
+    except Exception as exc:
+        raise ConfigError(
+            f"The storage {plan.choice.custom!r} of CustomCheckpointStorage cannot be sent to the slots, which write "
+            f"with it: {exc}. Leave connections and locks out of its pickle (__getstate__) and open them when they "
+            "are needed."
+        ) from exc
+
+
+def warn_of_others(plan: StoragePlan, settings: JobSettings) -> None:
+    """Say so if others may replace what a job keeps in its checkpoint directory, or wrote what it starts from.
+
+    One line each, no refusal: the user chose the directory and named the snapshot.
+    """
+    if isinstance(plan.driver, FileSystemStorage) and is_local(plan.root):
+        _warn_of_shared_root(local_path(absolute(plan.root)), plan.choice.umask)
+    if isinstance(plan.savepoints, FileSystemStorage):
+        for author in _authors(settings.savepoint_path):
+            _log.warning(
+                "The snapshot %s belongs to user %d, not to user %d, who runs this. Whoever wrote it can make this "
+                "job run code (pickled values) and misplace records: go on only if you trust them. For this job "
+                "their files count as your own.",
+                settings.savepoint_path,
+                author,
+                os.geteuid(),
+            )
+
+
+def _warn_of_shared_root(root: str, umask: int) -> None:
+    try:
+        found = who_else_may_replace(root)
     except OSError:
-        # Not there yet: it will be made for this user alone. Any other trouble shows with the first checkpoint.
+        # Any trouble on the way shows with the first checkpoint.
         return
-    if who is not None:
-        _log.warning(
-            "The checkpoint directory %s may be changed by %s, so they can move checkpoints away and make the job "
-            "lose them. Use a directory that belongs to you, with mode 0700 or at least the sticky bit (chmod +t).",
-            root,
-            who,
-        )
+    if found is None:
+        return
+    place, who = found
+    where = f"The checkpoint directory {place}" if place == root else f"{place}, on the way to {root},"
+    can = (
+        "put files of their own in their place, which a restore loads and which may run code as you"
+        if umask & 0o022 != 0o022
+        else "put older ones in their place; files of their own are refused"
+    )
+    _log.warning(
+        "%s may be changed by %s. They can move checkpoints away, so that the job loses them, and %s. "
+        "Use directories that belong to you or root, with mode 0700 or at least the sticky bit (chmod +t).",
+        where,
+        who,
+        can,
+    )
+
+
+def _authors(snapshot: str | None) -> tuple[int, ...]:
+    """Who wrote the snapshot a job is to start from, if it lies on a local disk and is somebody else's."""
+    if snapshot is None or not is_local(snapshot):
+        return ()
+    directory = local_path(absolute(snapshot))
+    if os.path.basename(directory) == METADATA_FILE:
+        directory = os.path.dirname(directory)
+    try:
+        owner = os.stat(directory).st_uid
+    except OSError:
+        # Opening it will say what is wrong.
+        return ()
+    return () if owner in (os.geteuid(), 0) else (owner,)
 
 
 def umask_of(configuration: Configuration) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from pathlib import Path
 
-from tidemark.checkpoint.local_copies import LocalCopies
+from tidemark.checkpoint.local_copies import LocalCopies, copies_root
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.errors import ConfigError
 from tidemark.operators.base import RestoredState
 from tidemark.paths import local_path
@@ -42,8 +42,10 @@ class TaskStateManager:
         """
         self._deployment = deployment
         choice = deployment.storage
-        if isinstance(storage, FileSystemStorage):
-            storage = storage.with_umask(choice.umask).with_roots(choice.roots)
+        if choice.custom is not None:
+            storage = MappedStorage(choice.custom)
+        elif isinstance(storage, FileSystemStorage):
+            storage = storage.for_job(choice.umask, choice.roots, choice.authors)
         self._storage = storage
         self._scratch = scratch
         self._chosen: ScratchDirectory | None = None
@@ -93,9 +95,8 @@ def _local_copies(deployment: Deployment) -> LocalCopies | None:
     if not choice.local_recovery:
         return None
     # Outside of the slot's scratch directory, so that a slot launched again on this machine finds them.
-    root = Path((choice.local_directory or tempfile.gettempdir()).split(",")[0])
     try:
-        return LocalCopies(root, deployment.job_id, deployment.slot)
+        return LocalCopies(copies_root(choice.local_directory), deployment.job_id, deployment.slot)
     except (ConfigError, OSError) as exc:
         _log.warning("Slot %s keeps no local copies of checkpoints: %s", deployment.slot, exc)
         return None

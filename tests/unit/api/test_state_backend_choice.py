@@ -240,6 +240,19 @@ def storage_of(backend, programmed=None, **options):
     return resolve_checkpoint_storage(configured(**options), backend, programmed)
 
 
+def test_a_storage_of_the_programs_own_takes_its_threshold_from_the_configuration():
+    heap, mine = HashMapStateBackend(), object()
+
+    option = {"state.backend.fs.memory-threshold": "7b"}
+    configured = storage_of(heap, CustomCheckpointStorage(mine, "/m"), **option)
+    programmed = storage_of(heap, CustomCheckpointStorage(mine, "/m", 5), **option)
+
+    assert configured.storage is programmed.storage is mine
+    assert [configured.get_min_file_size_threshold(), programmed.get_min_file_size_threshold()] == [7, 5]
+    with pytest.raises(ConfigError, match="between 0 and"):
+        CustomCheckpointStorage(mine, "/m", 1 << 21)
+
+
 def test_storage_is_chosen_in_the_right_order():
     heap = HashMapStateBackend()
     mine = CustomCheckpointStorage(object(), "/m")
@@ -247,7 +260,7 @@ def test_storage_is_chosen_in_the_right_order():
     assert storage_of(heap) == JobManagerCheckpointStorage()
     assert storage_of(heap, state_checkpoints_dir="/c") == FileSystemCheckpointStorage("/c", 1024, 4096)
     assert storage_of(heap, execution_checkpointing_storage="jobmanager") == JobManagerCheckpointStorage()
-    assert storage_of(heap, mine) is mine
+    assert storage_of(heap, mine) == CustomCheckpointStorage(mine.storage, "/m", 1024)
     assert storage_of(heap, "/d") == FileSystemCheckpointStorage("/d", 1024, 4096)
     assert storage_of(heap, FileSystemCheckpointStorage("/d", 5)) == FileSystemCheckpointStorage(
         "/d", 5, 4096

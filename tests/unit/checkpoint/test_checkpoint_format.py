@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import io
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 from tests.unit.checkpoint.tables import FakeTable, rows_in, rows_of
 
 from tidemark.checkpoint.format import read_table, verify_table, write_table
 from tidemark.checkpoint.format.write import ROW_GROUP_ROWS
+from tidemark.checkpoint.metadata.model import RowGroup, TableHandle
 from tidemark.checkpoint.storage import FileSystemStorage, MemoryStorage
-from tidemark.errors import StateError, StorageError
+from tidemark.errors import StateError, StorageError, StorageVerdict
 
 DIRECTORY = "job/chk-1"
 
@@ -77,6 +81,34 @@ def test_unwanted_row_groups_are_not_even_fetched(storage: MemoryStorage) -> Non
 
     assert len(rows_of(read_table(handle, storage, DIRECTORY, (first.first, first.last)))) == first.rows
     with pytest.raises(StorageError, match=r"a\.parquet is damaged"):
+        rows_of(read_table(handle, storage, DIRECTORY))
+
+
+@pytest.mark.parametrize("claimed", [(0, 1), (5, 9), (4, 8)])
+def test_rows_in_other_key_groups_than_the_handle_says_are_refused(
+    storage: MemoryStorage, claimed: tuple[int, int]
+) -> None:
+    handle = write_table(FakeTable(rows_in(range(4, 10), 3)), storage, DIRECTORY, "a.parquet")
+    (group,) = handle.row_groups
+    lying = replace(handle, row_groups=(group._replace(first=claimed[0], last=claimed[1]),))
+
+    with pytest.raises(StorageError, match="not in the key groups") as refusal:
+        rows_of(read_table(lying, storage, DIRECTORY))
+    assert refusal.value.verdict is StorageVerdict.DAMAGED
+
+
+def test_rows_that_are_not_sorted_are_refused(storage: MemoryStorage) -> None:
+    rows = pa.table({"key_group": pa.array([1, 3, 2], pa.uint16()), "key": [1, 2, 3], "value": [1, 2, 3]})
+    buffer = io.BytesIO()
+    pq.write_table(rows, buffer)
+    data = buffer.getvalue()
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    spans = [xxhash.xxh3_128_digest(part) for part in (data[:-footer], data[-footer:])]
+    group = RowGroup(1, 3, 3, len(data) - footer, spans[0])
+    meta = FakeTable([]).meta
+    handle = TableHandle(meta, 3, 24, len(data), None, data, (group,), spans[1])
+
+    with pytest.raises(StorageError, match="not sorted"):
         rows_of(read_table(handle, storage, DIRECTORY))
 
 

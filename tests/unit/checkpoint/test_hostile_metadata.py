@@ -61,8 +61,16 @@ def snapshot(subtask: SubtaskState, **changes: Any) -> CheckpointMetadata:
     return replace(CheckpointMetadata(3, 1000, "a" * 32, operators=(operator,)), **changes)
 
 
+def subtasks(*states: SubtaskState) -> CheckpointMetadata:
+    return snapshot(states[0], operators=(OperatorState("count", "COUNT", len(states), 128, states),))
+
+
+def one_table(row_groups: tuple[RowGroup, ...]) -> tuple[TableHandle, ...]:
+    return (TableHandle(META, 1, 8, 8, "count/part-0", None, row_groups),)
+
+
 def table(**changes: Any) -> CheckpointMetadata:
-    handle = TableHandle(META, 1, 8, 8, "count/part-0", None, (RowGroup(0, 1, 1, 4, b""),))
+    (handle,) = one_table((RowGroup(0, 1, 1, 4, b""),))
     return snapshot(SubtaskState(0, (0, 127), (replace(handle, **changes),)))
 
 
@@ -82,7 +90,21 @@ HOSTILE = [
     table(row_groups=(RowGroup(0, 1, 1, 9, b""),)),
     table(row_groups=(RowGroup(0, 1, 1, -4, b""),)),
     table(row_groups=(RowGroup(5, 1, 1, 1, b""),)),
+    table(rows=1 << 62),
+    table(rows=0),
+    table(row_groups=()),
+    table(row_groups=(RowGroup(0, 1, 0, 4, b""),), rows=0),
+    table(row_groups=(RowGroup(0, 1, 1, 4, b""), RowGroup(0, 1, 1, 4, b"")), rows=2),
+    table(row_groups=(RowGroup(100, 101, 1, 4, b""), RowGroup(3, 4, 1, 4, b"")), rows=2),
+    table(row_groups=(RowGroup(0, 128, 1, 4, b""),)),
+    table(path=None, inline=b"1234567"),
+    table(path=None, inline=b"123456789"),
+    native(path=None, shared=False, inline=b"12"),
     native(size=-1),
+    subtasks(SubtaskState(0, (0, 64)), SubtaskState(1, (64, 127))),
+    subtasks(SubtaskState(0, (0, 127)), SubtaskState(1, (3, 4))),
+    subtasks(SubtaskState(0, (64, 127), one_table((RowGroup(0, 1, 1, 4, b""),)))),
+    subtasks(SubtaskState(0, None, one_table((RowGroup(0, 1, 1, 4, b""),)))),
     snapshot(SubtaskState(-1)),
     snapshot(SubtaskState(0, (0, 128))),
     snapshot(SubtaskState(0), watermarks={"count": 1 << 63}),

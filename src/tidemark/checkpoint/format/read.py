@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from tidemark.checkpoint.metadata.model import TableHandle
+from tidemark.checkpoint.metadata.model import RowGroup, TableHandle
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import within
 from tidemark.checkpoint.storage.mapping import storage_error
@@ -43,6 +43,7 @@ def read_table(
             for i in wanted:
                 group = handle.row_groups[i]
                 table = file.read_row_group(i, use_threads=False)
+                _check_key_groups(table, group, source.name)
                 if group.first < first or group.last > last:
                     table = _only(table, first, last)
                 yield from (batch for batch in table.to_batches() if batch.num_rows)
@@ -99,8 +100,26 @@ def _unreadable(name: str, why: Any) -> StorageError:
     )
 
 
+def _check_key_groups(table: pa.Table, group: RowGroup, name: str) -> None:
+    """Rows are found by the handle and filtered by their order, so both must be true of them."""
+    groups = _key_groups(table)
+    inside = (
+        table.column("key_group").null_count == 0 and group.first <= groups[0] <= groups[-1] <= group.last
+    )
+    if not inside or np.any(groups[1:] < groups[:-1]):
+        raise _unreadable(
+            name, "its rows are not in the key groups the snapshot names, or not sorted by them"
+        )
+
+
+def _key_groups(table: pa.Table) -> Any:
+    return np.concatenate(
+        [chunk.to_numpy(zero_copy_only=False) for chunk in table.column("key_group").chunks]
+    )
+
+
 def _only(table: pa.Table, first: int, last: int) -> pa.Table:
-    groups = np.concatenate([chunk.to_numpy() for chunk in table.column("key_group").chunks])
+    groups = _key_groups(table)
     start = int(np.searchsorted(groups, first, side="left"))
     end = int(np.searchsorted(groups, last, side="right"))
     return table.slice(start, end - start)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 from tidemark.checkpoint.metadata.model import (
     CheckpointMetadata,
@@ -61,19 +62,26 @@ def _check_operator(operator: OperatorState) -> None:
     for subtask in operator.subtasks:
         with _within(f"subtask {subtask.index}"):
             _check_subtask(subtask, operator.max_parallelism)
+    # Where two claim a key group, its state would be there twice.
+    ranges = sorted(subtask.key_groups for subtask in operator.subtasks if subtask.key_groups is not None)
+    for (_, last), (first, _) in pairwise(ranges):
+        if first <= last:
+            raise ValueError(f"two subtasks own key group {first}")
 
 
 def _check_subtask(subtask: SubtaskState, max_parallelism: int) -> None:
     _number("index", subtask.index, range(MAX_KEY_GROUPS))
     for what in ("state_size", "written_size", "sync_ms", "async_ms"):
         _number(what, getattr(subtask, what), _SIZE)
+    groups = range(0)
     if subtask.key_groups is not None:
         first, last = subtask.key_groups
         _number("first key group", first, range(max_parallelism))
         _number("last key group", last, range(first, max_parallelism))
+        groups = range(first, last + 1)
     for table in subtask.tables:
         with _within(f"state {table.meta.name[:200]!r}"):
-            _check_table(table)
+            _check_table(table, groups)
     if subtask.native is not None:
         _distinct("native file", (file.name for file in subtask.native.files))
         for file in subtask.native.files:
@@ -81,20 +89,26 @@ def _check_subtask(subtask: SubtaskState, max_parallelism: int) -> None:
                 _check_file(file)
 
 
-def _check_table(table: TableHandle) -> None:
+def _check_table(table: TableHandle, groups: range) -> None:
     for what in ("rows", "state_size", "file_size"):
         _number(what, getattr(table, what), _SIZE)
     if table.path is not None:
         inner_path(table.path)
-    elif table.inline is None and (table.row_groups or table.rows):
+    elif table.inline is not None:
+        _number("size of the content", len(table.inline), range(table.file_size, table.file_size + 1))
+    elif table.row_groups or table.rows:
         raise ValueError("it has rows, but neither a file nor content")
     left = table.file_size
+    lowest = groups.start
     for group in table.row_groups:
-        _number("first key group of a row group", group.first, range(MAX_KEY_GROUPS))
-        _number("last key group of a row group", group.last, range(group.first, MAX_KEY_GROUPS))
-        _number("rows of a row group", group.rows, _SIZE)
+        _number("first key group of a row group", group.first, range(lowest, groups.stop))
+        _number("last key group of a row group", group.last, range(group.first, groups.stop))
+        _number("rows of a row group", group.rows, range(1, table.rows + 1))
         _number("length of a row group", group.length, range(left + 1))
         left -= group.length
+        lowest = group.last
+    if table.rows != sum(group.rows for group in table.row_groups):
+        raise ValueError(f"it has {table.rows} rows, but not as many in its row groups")
 
 
 def _check_file(file: FileHandle) -> None:
@@ -102,7 +116,9 @@ def _check_file(file: FileHandle) -> None:
     _number("size", file.size, _SIZE)
     if file.path is not None:
         plain_name(file.path) if file.shared else inner_path(file.path)
-    elif file.inline is None:
+    elif file.inline is not None:
+        _number("size of the content", len(file.inline), range(file.size, file.size + 1))
+    else:
         raise ValueError("it has neither a file nor content")
 
 

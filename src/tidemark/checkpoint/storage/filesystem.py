@@ -41,6 +41,8 @@ class FileSystemStorage:
             One that lets others write means that the directories below a root may be theirs as well.
         roots: Directories the user chose. The way to them is followed, links included; below them no link is.
             Where several hold a path, the deepest counts.
+        authors: Users besides this one and root whose local files below a root are read; None for any. Without
+            meaning if the umask lets others write.
     """
 
     def __init__(
@@ -50,27 +52,30 @@ class FileSystemStorage:
         options: dict[str, Any] | None = None,
         umask: int = PRIVATE,
         roots: Iterable[str] = (),
+        authors: Iterable[int] | None = None,
     ) -> None:
         self._sync = sync
         self._options = dict(options or {})
         self._umask = umask
         self._roots = tuple(os.path.abspath(local_path(root)) for root in roots if root and is_local(root))
-        self._disk = LocalDisk(self._roots, umask, sync=sync)
+        self._authors = None if authors is None else tuple(authors)
+        self._disk = LocalDisk(self._roots, umask, sync=sync, authors=self._authors)
 
-    def with_umask(self, umask: int) -> FileSystemStorage:
-        """The same storage with other permissions for what it makes."""
-        return FileSystemStorage(sync=self._sync, options=self._options, umask=umask, roots=self._roots)
-
-    def with_roots(self, roots: Iterable[str]) -> FileSystemStorage:
-        """The same storage with further directories that the user chose."""
-        roots = (*self._roots, *roots)
-        return FileSystemStorage(sync=self._sync, options=self._options, umask=self._umask, roots=roots)
+    def for_job(self, umask: int, roots: Iterable[str], authors: Iterable[int] | None) -> FileSystemStorage:
+        """The same storage with the permissions and the authors of a job, and further roots."""
+        return FileSystemStorage(
+            sync=self._sync,
+            options=self._options,
+            umask=umask,
+            roots=(*self._roots, *roots),
+            authors=authors,
+        )
 
     def within(self, directory: str) -> FileSystemStorage:
         """The same storage for files below `directory`, which is a root unless it lies below one."""
         if not is_local(directory) or self._disk.is_below_root(local_path(directory)):
             return self
-        return self.with_roots([directory])
+        return self.for_job(self._umask, [directory], self._authors)
 
     def write(self, path: str, data: bytes) -> None:
         """Put a whole file atomically."""

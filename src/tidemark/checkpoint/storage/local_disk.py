@@ -4,7 +4,8 @@ A file reaches the disk (`fsync`) before it gets its name, so that `_metadata`, 
 power cut lost. Files and the directories made for them are for their owner alone unless the user asks otherwise.
 
 Others may write in the directory that the user chose for checkpoints. Below such a root no symbolic link is
-followed, and nothing is made, replaced or deleted in a directory of somebody else.
+followed, and nothing is made, replaced or deleted in a directory of somebody else. Nor does a job read there what
+is somebody else's: checksums tell damage, not who wrote something.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from tidemark.checkpoint.storage.mapping import mapped
-from tidemark.private_files import UntrustedPathError, directory_below, remove_tree_at
+from tidemark.private_files import UntrustedPathError, check_owner, directory_below, remove_tree_at
 
 __all__ = ["LocalDisk", "temporary_name"]
 
@@ -33,13 +34,18 @@ class LocalDisk:
         umask: Permissions that new files and directories do not have. One that lets others write means that the
             directories below a root may be theirs as well.
         sync: Force files to disk before they are published.
+        authors: Users besides this one and root whose files below a root are read; None for any.
     """
 
-    def __init__(self, roots: tuple[str, ...], umask: int, *, sync: bool) -> None:
+    def __init__(
+        self, roots: tuple[str, ...], umask: int, *, sync: bool, authors: Collection[int] | None = None
+    ) -> None:
         self._roots = sorted(roots, key=len, reverse=True)
         self._umask = umask
         self._sync = sync
-        self._owned = umask & _OTHERS_WRITE == _OTHERS_WRITE
+        private = umask & _OTHERS_WRITE == _OTHERS_WRITE
+        self._writers = frozenset({os.geteuid()}) if private else None
+        self._authors = frozenset({os.geteuid(), 0, *authors}) if private and authors is not None else None
 
     def is_below_root(self, path: str) -> bool:
         """Whether the path lies below a directory the user chose."""
@@ -50,7 +56,7 @@ class LocalDisk:
         """Stream into a file that appears at `path` when the block ends; its errors are mapped."""
         temporary = temporary_name(os.path.basename(path))
         make = 0o777 & ~self._umask
-        with mapped("written", path), self._directory_of(path, make=make, owned=self._owned) as (at, _):
+        with mapped("written", path), self._directory_of(path, make=make, owners=self._writers) as (at, _):
             file = os.fdopen(self._open_new(temporary, at), "wb", buffering=1 << 16)
         try:
             with mapped("written", path, OSError), file:
@@ -59,10 +65,10 @@ class LocalDisk:
                 if self._sync:
                     os.fsync(file.fileno())
             # Entered anew: in a directory that was moved away meanwhile nothing may be published.
-            with mapped("written", path), self._directory_of(path, owned=self._owned) as (at, name):
+            with mapped("written", path), self._directory_of(path, owners=self._writers) as (at, name):
                 os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
         except BaseException:
-            with suppress(OSError), self._directory_of(path, owned=self._owned) as (at, _):
+            with suppress(OSError), self._directory_of(path, owners=self._writers) as (at, _):
                 os.unlink(temporary, dir_fd=at)
             raise
 
@@ -70,20 +76,20 @@ class LocalDisk:
         """Names directly inside a directory, sorted; none if there is no such directory."""
         root, names = self._below_root(path)
         try:
-            with directory_below(root, names) as at:
+            with directory_below(root, names, owners=self._authors) as at:
                 return sorted(os.listdir(at))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def delete(self, path: str) -> None:
         """Remove one file."""
-        with self._directory_of(path, owned=self._owned) as (at, name):
+        with self._directory_of(path, owners=self._writers) as (at, name):
             os.unlink(name, dir_fd=at)
 
     def delete_tree(self, path: str) -> None:
         """Remove a directory and all in it."""
-        with self._directory_of(path, owned=self._owned) as (at, name):
-            remove_tree_at(at, name, path, owned=self._owned)
+        with self._directory_of(path, owners=self._writers) as (at, name):
+            remove_tree_at(at, name, path, owners=self._writers)
 
     def _open_new(self, name: str, at: int) -> int:
         mode = 0o666 & ~self._umask
@@ -99,26 +105,33 @@ class LocalDisk:
         if not self.is_below_root(path):
             handle = os.open(path, flags)
         else:
-            with self._directory_of(path) as (at, name):
+            with self._directory_of(path, owners=self._authors) as (at, name):
                 try:
                     handle = os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
                 except OSError as exc:
                     if exc.errno != errno.ELOOP:
                         raise
                     raise _link(path) from None
-        if stat.S_ISREG(os.fstat(handle).st_mode):
-            return handle
-        os.close(handle)
-        raise IsADirectoryError(errno.EISDIR, "Not a regular file", path)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "Not a regular file", path)
+            if self.is_below_root(path):
+                check_owner(status, path, self._authors)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
 
     def stat(self, path: str) -> os.stat_result:
         """What is at the path."""
         if not self.is_below_root(path):
             return os.stat(path)
-        with self._directory_of(path) as (at, name):
+        with self._directory_of(path, owners=self._authors) as (at, name):
             found = os.stat(name, dir_fd=at, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
             raise _link(path)
+        check_owner(found, path, self._authors)
         return found
 
     def look_up(self, path: str) -> os.stat_result | None:
@@ -139,7 +152,7 @@ class LocalDisk:
 
     @contextmanager
     def _directory_of(
-        self, path: str, *, make: int | None = None, owned: bool = False
+        self, path: str, *, make: int | None = None, owners: Collection[int] | None = None
     ) -> Iterator[tuple[int, str]]:
         """Descriptor of the directory that something is in, and its name there."""
         root, names = self._below_root(path)
@@ -147,7 +160,7 @@ class LocalDisk:
             root, name = os.path.split(root)
         else:
             names, name = names[:-1], names[-1]
-        with directory_below(root, names, make=make, owned=owned) as at:
+        with directory_below(root, names, make=make, owners=owners) as at:
             yield at, name
 
 

@@ -26,12 +26,15 @@ def storage_error(exc: BaseException, verb: str, path: str) -> StorageError:
         why = "it does not exist" if isinstance(exc, FileNotFoundError) else f"it is no file ({exc})"
         return StorageError(f"{path} could not be {verb}: {why}.", path=path, verdict=StorageVerdict.MISSING)
     if isinstance(exc, UntrustedPathError):
+        # A link, or what belongs to somebody else, stays so until somebody has looked; the next checkpoint may work.
+        final = verb == "read"
         return StorageError(
             f"{path} could not be {verb}: {exc.filename} {exc.strerror}. Somebody else may have put it there: look "
-            "where it comes from and remove it. Directories that several users share need fs.permissions.umask-mode "
-            "with write permission for the group, such as '007'.",
+            "where it comes from and remove it. If you trust it, copy the snapshot (cp -r) so that it is yours. "
+            "Directories that several users share need fs.permissions.umask-mode with write permission for the "
+            "group, such as '007'.",
             path=path,
-            verdict=StorageVerdict.UNUSABLE,
+            verdict=StorageVerdict.UNUSABLE if final else StorageVerdict.TRANSIENT,
         )
     return StorageError(
         f"{path} could not be {verb}: {type(exc).__name__}: {exc}. Check that the place can be "

@@ -209,11 +209,11 @@ class GenericSerializerSnapshot(TypeSerializerSnapshot[T]):
         """Return the serializer this was resolved with, else a new one made without arguments.
 
         Raises:
-            StateMigrationException: The class is gone or needs arguments.
+            StateMigrationException: The class is gone, is no serializer or needs arguments.
         """
         if self._serializer is None:
             try:
-                self._serializer = find_class(self._class_name)()
+                self._serializer = find_class(self._class_name, TypeSerializer)()
             except TypeError as exc:
                 raise StateMigrationException(
                     f"Serializer {self._class_name} cannot be made without arguments ({exc}). Give it a "
@@ -422,24 +422,25 @@ def _load_serializer_snapshot(data: bytes) -> TypeSerializerSnapshot[Any]:
             f"Serializer snapshot format {written} is unknown to this release, which reads format {_FORMAT}."
         )
     name, version = view.read_utf(), view.read_int()
-    cls = find_class(name)
+    cls = find_class(name, TypeSerializerSnapshot)
     try:
-        snapshot = cls()
+        snapshot: TypeSerializerSnapshot[Any] = cls()
     except TypeError as exc:
         raise StateMigrationException(
             f"Serializer snapshot class {name} cannot be made without arguments: {exc}"
         ) from exc
-    if not isinstance(snapshot, TypeSerializerSnapshot):
-        raise StateMigrationException(f"{name} is no TypeSerializerSnapshot any more.")
     snapshot.read_snapshot(version, DataInputView(view.read_bytes()), None)
     return snapshot
 
 
-def find_class(name: str) -> Any:
-    """Return the class called `module.QualName`.
+def find_class(name: str, base: type = object) -> Any:
+    """Return the class called `module.QualName`, which must derive from `base`.
+
+    The name comes out of a snapshot, whose author may not mean well: nothing is made from a class before it is
+    known to be of the kind that is expected.
 
     Raises:
-        StateMigrationException: There is no such module or no such class in it.
+        StateMigrationException: There is no such module, no such class in it, or it does not derive from `base`.
     """
     parts = name.split(".")
     for cut in range(len(parts) - 1, 0, -1):
@@ -452,6 +453,11 @@ def find_class(name: str) -> Any:
         for part in parts[cut:]:
             found = getattr(found, part, None)
         if isinstance(found, type):
+            if not issubclass(found, base):
+                raise StateMigrationException(
+                    f"{name}, which the stored state refers to, is no {base.__name__} (any more). Bring that class "
+                    "back under this name; do not restore a snapshot of somebody you do not trust."
+                )
             return found
     raise StateMigrationException(
         f"Class {name}, which the stored state refers to, cannot be imported. Bring it back under this name, "

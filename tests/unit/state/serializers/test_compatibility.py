@@ -331,7 +331,10 @@ def test_a_snapshot_class_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch)
     [
         ("Gone = 5", "cannot be imported"),
         ("class Gone: pass", "no TypeSerializerSnapshot"),
-        ("class Gone:\n    def __init__(self, x): pass", "without arguments"),
+        (
+            f"from {__name__} import TextSnapshot\nclass Gone(TextSnapshot):\n    def __init__(self, x): pass",
+            "without arguments",
+        ),
     ],
 )
 def test_a_snapshot_class_that_changed_its_nature_is_named(
@@ -343,6 +346,34 @@ def test_a_snapshot_class_that_changed_its_nature_is_named(
 
     with pytest.raises(StateMigrationException, match=message):
         load_serializer_snapshot(data)
+
+
+TRAP_SOURCE = """
+made = []
+class {name}:
+    def __init__(self):
+        made.append(self)
+"""
+
+
+def test_nothing_is_made_from_a_class_that_is_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = dump_serializer_snapshot(module_with(SNAPSHOT_SOURCE, monkeypatch).UsesGone())
+    trap = module_with(TRAP_SOURCE.format(name="Gone"), monkeypatch)
+
+    with pytest.raises(StateMigrationException, match=r"passing_module\.Gone.* is no TypeSerializerSnapshot"):
+        load_serializer_snapshot(data)
+    assert trap.made == []
+
+
+def test_nothing_is_made_from_a_class_that_is_no_serializer(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = f"from {Plain.__module__} import Plain\nclass Mine(Plain):\n    pass\n"
+    data = dump_serializer_snapshot(module_with(source, monkeypatch).Mine())
+    trap = module_with(TRAP_SOURCE.format(name="Mine"), monkeypatch)
+    stored = load_serializer_snapshot(data)
+
+    with pytest.raises(StateMigrationException, match=r"passing_module\.Mine.* is no TypeSerializer "):
+        stored.restore_serializer()
+    assert trap.made == []
 
 
 def test_a_newer_snapshot_format_is_refused() -> None:
