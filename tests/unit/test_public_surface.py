@@ -111,12 +111,19 @@ def test_constants():
     assert (MIN_LONG_VALUE, MAX_LONG_VALUE) == (-(2**63), 2**63 - 1)
 
 
+_HEAVY = ("pyspark", "pandas", "py4j", "rocksdict")
+
+
+def loaded_by(module: str, names: tuple[str, ...]) -> str:
+    script = f"import sys, {module}\nprint([name for name in {names!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 @pytest.mark.parametrize("module", ["tidemark", "tidemark.datastream", "tidemark.common"])
 def test_importing_loads_neither_spark_nor_pandas(module):
-    script = (
-        f"import sys, {module}\n"
-        "print([name for name in ('pyspark', 'pandas', 'py4j', 'rocksdict') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert loaded_by(module, _HEAVY) == "[]"
 
-    assert done.stdout.strip() == "[]"
+
+def test_a_slot_process_loads_nothing_of_the_driver():
+    assert loaded_by("tidemark.slot.server", (*_HEAVY, "tidemark.config", "tidemark.runtime")) == "[]"

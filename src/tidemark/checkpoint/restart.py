@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,18 +11,9 @@ from tidemark.config.restart import (
     NoRestart,
     RestartStrategyConfiguration,
 )
-from tidemark.errors import (
-    ConfigError,
-    FencedError,
-    RestoreError,
-    SchemaIncompatibleError,
-    StorageError,
-    StorageVerdict,
-)
+from tidemark.errors import ConfigError
 
-__all__ = ["GiveUp", "Restart", "decide", "is_curable"]
-
-_INCURABLE = (ConfigError, FencedError, SchemaIncompatibleError, RestoreError, pickle.PicklingError)
+__all__ = ["GiveUp", "Restart", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +59,3 @@ def decide(strategy: RestartStrategyConfiguration, now: int, failures: Sequence[
     raise ConfigError(
         f"{strategy!r} does not say what to do; resolve it with resolve_restart_strategy first."
     )
-
-
-def is_curable(error: BaseException) -> bool:
-    """Whether trying again can help; state or a set-up that does not fit the job never fits by itself."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, _INCURABLE):
-            return False
-        if isinstance(seen, StorageError):
-            # What lies behind it was judged when it was raised.
-            return seen.verdict is not StorageVerdict.UNUSABLE
-        seen = seen.__cause__
-    return True

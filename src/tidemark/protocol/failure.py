@@ -1,4 +1,4 @@
-"""How a failure of user code travels: from a slot to the task, from the task to the driver."""
+"""How a failure travels from a slot to the task and on to the driver, which one is the cause, which has no cure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ from enum import IntEnum
 
 import cloudpickle
 
-from tidemark.checkpoint.restart import is_curable
-from tidemark.errors import ExecutionError, RestoreError, SlotLostError, StaleChannelError
+from tidemark.errors import (
+    ConfigError,
+    ExecutionError,
+    FencedError,
+    RestoreError,
+    SchemaIncompatibleError,
+    SlotLostError,
+    StaleChannelError,
+    StorageError,
+    StorageVerdict,
+)
 
-__all__ = ["FailureInfo", "FailureKind", "OperatorFailed", "first_failure"]
+__all__ = ["FailureInfo", "FailureKind", "OperatorFailed", "first_failure", "is_curable"]
+
+_INCURABLE = (ConfigError, FencedError, SchemaIncompatibleError, RestoreError, pickle.PicklingError)
 
 
 class FailureKind(IntEnum):
@@ -96,6 +107,19 @@ class FailureInfo:
 def first_failure(failures: Iterable[FailureInfo]) -> FailureInfo:
     """The one that made the others happen: what is nearest to the cause, and of those the earliest."""
     return min(failures, key=lambda info: (info.kind, info.at))
+
+
+def is_curable(error: BaseException) -> bool:
+    """Whether trying again can help; state or a set-up that does not fit the job never fits by itself."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, _INCURABLE):
+            return False
+        if isinstance(seen, StorageError):
+            # What lies behind it was judged when it was raised.
+            return seen.verdict is not StorageVerdict.UNUSABLE
+        seen = seen.__cause__
+    return True
 
 
 class OperatorFailed(Exception):

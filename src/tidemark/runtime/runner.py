@@ -18,7 +18,7 @@ from typing import Any
 
 from tidemark.api.job import JobExecutionResult, JobStatus
 from tidemark.checkpoint.messages import JobEnd
-from tidemark.checkpoint.restart import GiveUp, decide, is_curable
+from tidemark.checkpoint.restart import GiveUp, decide
 from tidemark.errors import (
     CheckpointError,
     ExecutionError,
@@ -28,6 +28,7 @@ from tidemark.errors import (
 )
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID
+from tidemark.protocol.failure import is_curable
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.execution import JobExecution
 

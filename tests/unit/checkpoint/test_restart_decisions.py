@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from tidemark.checkpoint.restart import GiveUp, Restart, decide, is_curable
+from tidemark.checkpoint.restart import GiveUp, Restart, decide
 from tidemark.config.restart import RestartStrategies
 from tidemark.errors import (
     ConfigError,
@@ -14,6 +14,7 @@ from tidemark.errors import (
     StorageError,
     UnmappedStateError,
 )
+from tidemark.protocol.failure import is_curable
 
 
 def test_no_restart_gives_up_at_once() -> None:

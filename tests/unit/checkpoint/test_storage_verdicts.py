@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tidemark.checkpoint.metadata import CheckpointMetadata, encode, read_metadata
-from tidemark.checkpoint.restart import is_curable
 from tidemark.checkpoint.storage import FileSystemStorage, MemoryStorage, Storage
 from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.errors import ExecutionError, SavepointNotFoundError, StorageError, StorageVerdict
+from tidemark.protocol.failure import is_curable
 
 OPERATIONS: list[tuple[str, tuple[Any, ...]]] = [
     ("write", ("/x", b"")),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidemark.checkpoint.restart import is_curable
 from tidemark.errors import ConfigError
+from tidemark.protocol.failure import is_curable
 from tidemark.runtime.spark_executor import _launch
 
 

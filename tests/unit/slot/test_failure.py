@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 
-from tidemark.checkpoint.restart import is_curable
 from tidemark.errors import (
     ExecutionError,
     MissingClassError,
@@ -15,7 +14,7 @@ from tidemark.errors import (
     StorageError,
     StorageVerdict,
 )
-from tidemark.protocol.failure import FailureInfo
+from tidemark.protocol.failure import FailureInfo, is_curable
 
 
 def travelled(exc: Exception) -> BaseException:
