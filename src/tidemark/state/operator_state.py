@@ -8,7 +8,7 @@ carried along unchanged. How it spreads over another number of instances is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tidemark.errors import ConfigError, StateMigrationException
@@ -28,7 +28,7 @@ from tidemark.state.serializers.resolution import (
 from tidemark.state.snapshot import OperatorStatePart, Redistribution
 from tidemark.types.typeinfo import SerializedTypeInfo, TypeInformation
 
-__all__ = ["OperatorListState", "OperatorStateStore"]
+__all__ = ["OperatorListState", "OperatorStateStore", "RawState"]
 
 
 class OperatorListState(ListState[Any]):
@@ -84,7 +84,24 @@ class OperatorListState(ListState[Any]):
         self._elements = values
 
 
-_Registered = OperatorListState | HeapBroadcastState
+class RawState:
+    """One blob an operator of ours keeps per instance; after rescaling an instance gets all old blobs."""
+
+    __slots__ = ("_name", "restored", "value")
+
+    def __init__(self, name: str, restored: Sequence[bytes] = ()) -> None:
+        """Start without a value; `restored` holds what came with a restore."""
+        self._name = name
+        self.restored: tuple[bytes, ...] = tuple(restored)
+        self.value: bytes | None = None
+
+    def part(self) -> OperatorStatePart:
+        """The value set last; until one is set, what was restored."""
+        elements = self.restored if self.value is None else (self.value,)
+        return OperatorStatePart(self._name, Redistribution.RAW, elements)
+
+
+_Registered = OperatorListState | HeapBroadcastState | RawState
 
 
 class OperatorStateStore:
@@ -135,6 +152,18 @@ class OperatorStateStore:
         state = HeapBroadcastState(descriptor.name, key, value)
         state.load(pairs)
         self._add(descriptor.name, Redistribution.BROADCAST, types, state)
+        return state
+
+    def get_raw_state(self, name: str) -> RawState:
+        """A blob without a type, for operators of our own."""
+        known = self._states.get(name)
+        if known is not None:
+            self._check_mode(name, Redistribution.RAW)
+            assert isinstance(known, RawState)
+            return known
+        part = self._restored_part(name, Redistribution.RAW)
+        state = RawState(name, part.elements if part is not None else ())
+        self._add(name, Redistribution.RAW, (), state)
         return state
 
     def get_registered_state_names(self) -> set[str]:

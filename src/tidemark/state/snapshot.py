@@ -102,7 +102,7 @@ class Redistribution(Enum):
     BROADCAST = "broadcast"
     """Every subtask gets the copy of one old subtask."""
     RAW = "raw"
-    """With the old parallelism each subtask gets its own elements again, else all of them; only read."""
+    """With the old parallelism each subtask gets its own elements again, else all of them."""
 
 
 @dataclass(frozen=True, slots=True)

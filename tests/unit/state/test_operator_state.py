@@ -75,14 +75,15 @@ def test_everything_comes_back_after_a_restore() -> None:
     store.get_list_state(NUMBERS).add_all([1, 2])
     store.get_union_list_state(ListStateDescriptor("union", Types.STRING())).add("x")
     store.get_broadcast_state(RULES).put_all({"a": "1", "b": None})
-    raw = OperatorStatePart("raw", Redistribution.RAW, (b"blob",))
+    store.get_raw_state("raw").value = b"blob"
 
-    restored = OperatorStateStore([*store.cut(), raw])
+    restored = OperatorStateStore(store.cut())
 
     assert list(restored.get_list_state(NUMBERS).get()) == [1, 2]
     assert list(restored.get_union_list_state(ListStateDescriptor("union", Types.STRING())).get()) == ["x"]
     assert dict(restored.get_broadcast_state(RULES).items()) == {"a": "1", "b": None}
-    assert restored.cut()[-1] == raw
+    assert restored.get_raw_state("raw").restored == (b"blob",)
+    assert restored.cut()[-1].elements == (b"blob",)
 
 
 def test_names_are_reported_by_kind() -> None:
@@ -90,6 +91,7 @@ def test_names_are_reported_by_kind() -> None:
     store.get_list_state(NUMBERS)
     store.get_union_list_state(ListStateDescriptor("union", Types.STRING()))
     store.get_broadcast_state(RULES)
+    store.get_raw_state("raw")
 
     assert store.get_registered_state_names() == {"numbers", "union"}
     assert store.get_registered_broadcast_state_names() == {"rules"}
@@ -104,9 +106,12 @@ def test_a_name_has_one_mode_and_one_type() -> None:
         store.get_union_list_state(NUMBERS)
     with pytest.raises(ConfigError, match="'numbers'"):
         store.get_broadcast_state(MapStateDescriptor("numbers", Types.STRING(), Types.STRING()))
+    with pytest.raises(ConfigError, match="'numbers'"):
+        store.get_raw_state("numbers")
     with pytest.raises(ConfigError, match="type"):
         store.get_list_state(ListStateDescriptor("numbers", Types.STRING()))
     store.get_broadcast_state(RULES)
+    assert store.get_raw_state("r") is store.get_raw_state("r")
     with pytest.raises(ConfigError, match="type"):
         store.get_broadcast_state(MapStateDescriptor("rules", Types.LONG(), Types.STRING()))
 
