@@ -25,10 +25,10 @@ from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.watermark_generators import Generator, Picture, Seen, instance_key
 
-__all__ = ["WatermarkTracker"]
+__all__ = ["Mark", "WatermarkTracker", "combined", "strategy_of"]
 
 
-class _Mark(NamedTuple):
+class Mark(NamedTuple):
     """How far a stream has come, and whether it expects nothing for now."""
 
     time: int
@@ -43,7 +43,7 @@ class WatermarkTracker:
         self._generators = {
             vertex.id: Generator(strategy)
             for vertex in plan.vertices.values()
-            if (strategy := _strategy_of(vertex)) is not None
+            if (strategy := strategy_of(vertex)) is not None
         }
         self._sources: dict[int, tuple[int, bool]] = {
             vertex.id: (MIN_WATERMARK, False) for vertex in plan.of_kind(NodeKind.SOURCE)
@@ -203,41 +203,42 @@ class WatermarkTracker:
         reached = self._reached()
         return min((mark.time for mark in reached.values() if not mark.idle), default=MIN_WATERMARK)
 
-    def _reached(self) -> dict[int, _Mark]:
+    def _reached(self) -> dict[int, Mark]:
         """Output watermark of each vertex at the end of the last epoch."""
-        reached: dict[int, _Mark] = {}
+        reached: dict[int, Mark] = {}
         for vertex in self._plan.vertices.values():
             reached[vertex.id] = self._output_of(vertex, reached)
         return reached
 
-    def _output_of(self, vertex: Vertex, reached: dict[int, _Mark]) -> _Mark:
+    def _output_of(self, vertex: Vertex, reached: dict[int, Mark]) -> Mark:
         incoming = self._input_of(vertex, reached)
         generator = self._generators.get(vertex.id)
         if vertex.kind is not NodeKind.SOURCE and vertex.placement is Placement.SLOT:
             passed = self._passed[vertex.id]
-            return _Mark(passed, idle=incoming.idle and incoming.time <= passed)
+            return Mark(passed, idle=incoming.idle and incoming.time <= passed)
         if generator is None or incoming.time == MAX_WATERMARK:
             return incoming
-        return _Mark(generator.watermark, generator.idle)
+        return Mark(generator.watermark, generator.idle)
 
-    def _input_of(self, vertex: Vertex, reached: dict[int, _Mark]) -> _Mark:
+    def _input_of(self, vertex: Vertex, reached: dict[int, Mark]) -> Mark:
         if vertex.kind is NodeKind.SOURCE:
             mark, idle = self._sources[vertex.id]
-            return _Mark(mark, idle)
+            return Mark(mark, idle)
         # A feedback edge of a loop comes from further down and counts for nothing here.
-        combined = _combined([reached[edge.source] for edge in vertex.inputs if edge.source in reached])
+        incoming = combined([reached[edge.source] for edge in vertex.inputs if edge.source in reached])
         if vertex.placement is Placement.TASK:
-            return combined
-        return _Mark(max(combined.time, self._passed[vertex.id]), combined.idle)
+            return incoming
+        return Mark(max(incoming.time, self._passed[vertex.id]), incoming.idle)
 
 
-def _combined(inputs: list[_Mark]) -> _Mark:
+def combined(inputs: list[Mark]) -> Mark:
     """Of several inputs the slowest counts that is not idle; if all are, nobody holds the fastest back."""
     active = [mark.time for mark in inputs if not mark.idle]
     if active:
-        return _Mark(min(active))
-    return _Mark(max((mark.time for mark in inputs), default=MIN_WATERMARK), idle=bool(inputs))
+        return Mark(min(active))
+    return Mark(max((mark.time for mark in inputs), default=MIN_WATERMARK), idle=bool(inputs))
 
 
-def _strategy_of(vertex: Vertex) -> Any:
+def strategy_of(vertex: Vertex) -> Any:
+    """The watermark strategy of a vertex that has one."""
     return vertex.spec.strategy if isinstance(vertex.spec, SourceSpec | TimestampsSpec) else None

@@ -290,11 +290,9 @@ class _Script:
         quiet = 0
         while quiet < 2:  # a watermark that one poll reads is seen by the next one
             job.tick()
-            work = job.poll()
-            if work is not None:
-                job.run_epoch(work)
+            moved = job.advance()
             behind = any(isinstance(s, _ScriptedSource) and s.behind for s in job.sources.values())
-            quiet = 0 if work is not None or behind else quiet + 1
+            quiet = 0 if moved or behind else quiet + 1
 
     def _begin(self) -> None:
         self._job.coordinator.request_checkpoint(self._clock.now())
