@@ -124,7 +124,9 @@ class JobExecution:
         )
         self._functions = dump_functions(self.plan.in_slots())
         self.watermarks = WatermarkTracker(self.plan)
-        context = DriverSourceContext(self.plan, clock, engine.source_status, lambda: self.on_input())
+        context = DriverSourceContext(
+            self.plan, clock, engine.source_status, lambda: self.on_input(), engine.worker
+        )
         self.sources = {v.id: make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
         sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
         self.sinks = {v.id: make_driver_sink(v, self.job_id) for v in sinks}
@@ -367,7 +369,7 @@ class JobExecution:
         positions = {
             source.vertex.uid: pack(position)
             for source in self.sources.values()
-            if (position := self.engine.worker.call(source.position)) is not None
+            if (position := self.engine.worker.call(source.position, checkpoint_id)) is not None
         }
         commits = {
             sink.vertex.uid: data for sink in self.sinks.values() if (data := sink.prepare(checkpoint_id))
@@ -493,6 +495,9 @@ class JobExecution:
         for vertex_id, source in self.sources.items():
             watermark, idle = source.watermark()
             self.watermarks.source(vertex_id, watermark, idle=idle, ended=source.ended)
+            splits = source.live_splits()
+            if splits is not None:
+                self.watermarks.expect(vertex_id, splits, self.clock.now())
 
 
 def _next_timers(result: EpochResult) -> dict[tuple[int, int], int | None]:

@@ -127,7 +127,7 @@ class Generator:
     watermark: int = MIN_WATERMARK
     idle: bool = False
     _began: bool = False
-    """Whether there has been a record."""
+    """Whether there has been a record, or an instance that is waited for."""
     _named: dict[Hashable, _Named] = field(default_factory=dict)
     _crowds: dict[int, _Crowd] = field(default_factory=dict)
 
@@ -167,6 +167,17 @@ class Generator:
         gone = [key for key, mark in self._named.items() if mark.source in sources and key not in but]
         for key in gone:
             del self._named[key]
+
+    def expect(self, source: int, instances: set[Hashable], now: int) -> None:
+        """These are the instances of a source: one without a record yet holds the watermark back at its beginning."""
+        self.retain(source, instances)
+        for instance in instances - self._named.keys():
+            self._named[instance] = _Named(source, MIN_WATERMARK, now)
+            self._began = True
+
+    def retain(self, source: int, instances: set[Hashable]) -> None:
+        """All other instances of a source are gone."""
+        self._drop({source}, instances)
 
     def forget(self, source: int) -> None:
         """A source ended: its instances hold nothing back any more."""

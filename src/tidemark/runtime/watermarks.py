@@ -17,6 +17,7 @@ from tidemark.api.specs import (
     SourceSpec,
     SparkSourceSpec,
     SparkStreamSourceSpec,
+    SplitSourceSpec,
     TimestampsSpec,
 )
 from tidemark.plan.job_plan import JobPlan
@@ -128,7 +129,7 @@ class WatermarkTracker:
         stamps = [report.observed.get(vertex_id) for report in reports]
         fused = vertex_id in self._fused
         match spec:
-            case SparkStreamSourceSpec() if spec.partition_columns and fused:
+            case SparkStreamSourceSpec(partition_columns=(_, *_)) | SplitSourceSpec() if fused:
                 told = [pair for report in reports for pair in report.origins.get(vertex_id, {}).items()]
                 return Seen(source, Picture.PARTIAL, [(instance_key(source, value), n) for value, n in told])
             case SparkStreamSourceSpec(closed=False):
@@ -139,12 +140,26 @@ class WatermarkTracker:
             case FileSourceSpec() if fused:
                 paths = [instance_key(source, report.split) for report in reports]
                 return Seen(source, Picture.WHOLE, list(zip(paths, stamps, strict=True)))
-        # The subtasks of a source function send when they have something; the others give a whole picture.
-        picture = Picture.PARTIAL if isinstance(spec, FunctionSourceSpec) else Picture.WHOLE
+        # The subtasks of source functions and splits send when they have something; the others give a whole picture.
+        sparse = isinstance(spec, FunctionSourceSpec | SplitSourceSpec)
+        picture = Picture.PARTIAL if sparse else Picture.WHOLE
         own = source == vertex_id
         parallelism = self._plan.vertices[vertex_id].parallelism
         subtasks = [report.partition if own else report.partition % parallelism for report in reports]
         return Seen(source, picture, list(zip(subtasks, stamps, strict=True)))
+
+    def expect(self, source: int, splits: dict[str, int], now: int) -> None:
+        """These splits of a source (with the numbers of their tasks) are all that will have records.
+
+        Behind the source itself each of them holds the watermark back, also before its first record; those that
+        are gone do not any more.
+        """
+        for key, generator in self._generators.items():
+            if key in self._fused and source in self._feeding[key]:
+                generator.expect(source, {instance_key(source, (split,)) for split in splits}, now)
+            elif source in self._feeding[key]:
+                parallelism = self._plan.vertices[key].parallelism
+                generator.retain(source, {number % parallelism for number in splits.values()})
 
     def tick(self, now: int) -> None:
         """Let idle timeouts pass."""

@@ -1,0 +1,278 @@
+"""Splits and readers of the built-in sources: what they read, and positions that mean the same in epochs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemark import FileSource, NumberSequenceSource, StreamFormat, Types
+from tidemark.api.graph import NodeKind
+from tidemark.api.specs import CollectionSourceSpec
+from tidemark.clock import ManualClock
+from tidemark.errors import RestoreError
+from tidemark.plan.vertex import Placement, Vertex
+from tidemark.protocol.failure import OperatorFailed
+from tidemark.runtime.sources.driver import CollectionSource, SequenceSource, TextFileSource
+from tidemark.runtime.sources.enumerators import can_run_continuously, make_enumerator
+from tidemark.runtime.sources.positions import pack, start_enumerator, start_source
+from tidemark.runtime.sources.readers import open_reader
+from tidemark.runtime.sources.splits import read_split
+
+
+def vertex(spec, parallelism=2, output_type=None):
+    return Vertex(
+        id=1,
+        kind=NodeKind.SOURCE,
+        name="numbers",
+        uid="in",
+        spec=spec,
+        inputs=(),
+        input_types=(),
+        parallelism=parallelism,
+        max_parallelism=128,
+        placement=Placement.TASK,
+        output_type=output_type,
+        side_types={},
+    )
+
+
+class Continuous:
+    """What a job does with an enumerator and its readers, in this thread."""
+
+    def __init__(self, source, stored=None, clock=None):
+        self.vertex, self.clock = source, clock or ManualClock(1000)
+        self.enumerator = make_enumerator(source, self.clock)
+        self.readers, self.positions, self.ended = {}, {}, set()
+        self.open(start_enumerator(self.enumerator, stored))
+
+    def open(self, assigned):
+        for split in assigned:
+            assert split.id not in self.readers
+            self.readers[split.id] = open_reader(self.vertex, split, 0)
+            self.positions[split.id] = self.readers[split.id].position()
+
+    def discover(self):
+        self.open(self.enumerator.discover(self.clock.now()))
+
+    def read(self, split_id, count):
+        """Up to `count` records of a split."""
+        records = self.readers[split_id].read(count, 0)
+        self.positions[split_id] = self.readers[split_id].position()
+        if records is None:
+            self.ended.add(split_id)
+            self.enumerator.split_ended(split_id, self.positions[split_id])
+        return [] if records is None else records.values
+
+    def rest(self, count=3):
+        """Everything, split after split in turns."""
+        values = []
+        while live := self.readers.keys() - self.ended:
+            for split_id in sorted(live):
+                values += self.read(split_id, count)
+        return values
+
+    def stored(self):
+        return pack(self.enumerator.position(dict(self.positions), set(self.ended)))
+
+
+class Epochs:
+    """The same with the driver side and the tasks of epochs."""
+
+    MAKE = {"collection": CollectionSource, "sequence": SequenceSource}
+
+    def __init__(self, source, stored=None, clock=None):
+        self.vertex = source
+        clock = clock or ManualClock(1000)
+        make = self.MAKE.get(source.spec.kind)
+        self.source = TextFileSource(source, clock) if make is None else make(source)
+        start_source(self.source, stored)
+
+    def epoch(self):
+        polled = self.source.poll()
+        values, positions = [], {}
+        if polled is not None:
+            for number, split in polled.numbered():
+                for records, position in read_split(self.vertex.spec, split, self.vertex.output_type, 0):
+                    values += records.values
+                    positions[number] = position
+            self.source.advanced(positions)
+        return values
+
+    def rest(self):
+        values = []
+        while not self.source.ended and (more := self.epoch()):
+            values += more
+        return values
+
+    def stored(self):
+        return pack(self.source.position())
+
+
+@pytest.fixture
+def specs(tmp_path, monkeypatch):
+    """Kind of source -> (spec, everything it has to give)."""
+    monkeypatch.setattr("tidemark.runtime.sources.driver._ELEMENTS_PER_EPOCH", 4)
+    monkeypatch.setattr("tidemark.runtime.sources.driver._NUMBERS_PER_EPOCH", 4)
+    monkeypatch.setattr("tidemark.runtime.sources.driver._BYTES_PER_EPOCH", 4)
+    for name in "abc":
+        (tmp_path / name).write_text("".join(f"{name}{n}\n" for n in range(7)))
+    files = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path)).build()
+    return {
+        "collection": (CollectionSourceSpec(list(range(10))), list(range(10))),
+        "sequence": (NumberSequenceSource(5, 30).source_spec(), list(range(5, 31))),
+        "files": (files.source_spec(), [f"{name}{n}" for name in "abc" for n in range(7)]),
+    }
+
+
+KINDS = ["collection", "sequence", "files"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_readers_give_everything_once(specs, kind, parallelism):
+    spec, everything = specs[kind]
+
+    job = Continuous(vertex(spec, parallelism))
+
+    assert can_run_continuously(spec)
+    assert sorted(job.rest()) == everything
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_a_position_of_readers_starts_epochs_at_any_parallelism(specs, kind, parallelism):
+    spec, everything = specs[kind]
+    job = Continuous(vertex(spec, 2))
+    read = [value for split_id in list(job.readers)[:2] for value in job.read(split_id, 3)]
+
+    read += Epochs(vertex(spec, parallelism), job.stored()).rest()
+
+    assert sorted(read) == everything
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_a_position_of_epochs_starts_readers_at_any_parallelism(specs, kind, parallelism):
+    spec, everything = specs[kind]
+    job = Epochs(vertex(spec, 2))
+    read = job.epoch()
+
+    read += Continuous(vertex(spec, parallelism), job.stored()).rest()
+
+    assert len(job.epoch()) > 0, "the epoch has left something"
+    assert sorted(read) == everything
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_modes_store_the_same_position_at_the_end(specs, kind):
+    spec, _everything = specs[kind]
+    epochs, continuous = Epochs(vertex(spec)), Continuous(vertex(spec))
+
+    epochs.rest()
+    continuous.rest()
+
+    ends = [continuous.stored(), epochs.stored()]
+    if kind != "sequence":
+        assert ends[0] == ends[1]
+    for stored in ends:
+        assert Continuous(vertex(spec), stored).rest() == []
+        assert Epochs(vertex(spec), stored).rest() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "stored",
+    [b"\xc1", pack("here"), pack({"a": -1}), pack([[1]]), pack(-1), pack([["a", "b"]]), pack({"a": "b"})],
+)
+def test_what_is_no_position_is_refused(specs, kind, stored):
+    enumerator = make_enumerator(vertex(specs[kind][0]), ManualClock())
+
+    with pytest.raises(RestoreError, match="source 'in' cannot be read"):
+        start_enumerator(enumerator, stored)
+
+
+def test_a_barrier_stores_what_was_read_before_it_though_splits_have_ended_since(tmp_path):
+    (tmp_path / "a").write_text("1\n2\n3\n")
+    files = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path)).build()
+    job = Continuous(vertex(files.source_spec()))
+    path = str(tmp_path / "a")
+    job.read(path, 1)
+    at_barrier, ended = dict(job.positions), set(job.ended)
+    job.rest()
+
+    assert job.enumerator.position(at_barrier, ended) == {path: 2}
+
+
+def test_new_files_of_a_watched_directory_are_splits_and_appended_lines_become_another(tmp_path):
+    clock = ManualClock(1000)
+    (tmp_path / "a").write_text("1\n")
+    watched = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))
+    spec = watched.monitor_continuously(100).build().source_spec()
+    job = Continuous(vertex(spec), clock=clock)
+    assert job.rest() == ["1"]
+
+    (tmp_path / "b").write_text("2\n")
+    with open(tmp_path / "a", "a") as stream:
+        stream.write("3\n")
+    job.discover()
+    assert job.rest() == [], "it is too early to look"
+    clock.advance(100)
+    job.discover()
+
+    assert sorted(job.rest()) == ["2", "3"]
+    assert len(job.readers) == 3
+    assert job.stored() == pack({str(tmp_path / "a"): 4, str(tmp_path / "b"): 2})
+
+
+def test_a_file_that_is_being_read_is_not_handed_out_twice(tmp_path):
+    clock = ManualClock(1000)
+    (tmp_path / "a").write_text("1\n2\n")
+    watched = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))
+    job = Continuous(vertex(watched.monitor_continuously(100).build().source_spec()), clock=clock)
+    job.read(str(tmp_path / "a"), 1)
+
+    with open(tmp_path / "a", "a") as stream:
+        stream.write("3\n")
+    clock.advance(100)
+    job.discover()
+    assert len(job.readers) == 1
+    values = job.rest()
+    clock.advance(100)
+    job.discover()
+
+    assert values + job.rest() == ["2", "3"]
+
+
+def test_a_file_that_became_shorter_ends_its_split(tmp_path):
+    (tmp_path / "a").write_text("1\n2\n3\n")
+    files = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path)).build()
+    job = Continuous(vertex(files.source_spec()))
+
+    (tmp_path / "a").write_text("1\n")
+
+    assert job.rest() == ["1"]
+
+
+def test_records_are_of_the_declared_type_and_errors_name_the_source():
+    typed = Continuous(
+        vertex(CollectionSourceSpec([(1, "a")], [77]), 1, Types.ROW([Types.INT(), Types.STRING()]))
+    )
+    records = typed.readers["0"].read(5, 0)
+    assert type(records.values[0]).__name__ == "Row"
+    assert records.timestamps == [77]
+
+    wrong = Continuous(vertex(CollectionSourceSpec(["x"]), 1, Types.LONG()))
+    with pytest.raises(OperatorFailed) as caught:
+        wrong.readers["0"].read(5, 0)
+    assert (caught.value.info.operator, caught.value.info.uid) == ("numbers", "in")
+
+
+def test_a_file_that_is_gone_names_the_source(tmp_path):
+    (tmp_path / "a").write_text("1\n")
+    files = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path)).build()
+    source = vertex(files.source_spec())
+    [assigned] = make_enumerator(source, ManualClock()).start(None)
+    (tmp_path / "a").unlink()
+
+    with pytest.raises(OperatorFailed) as caught:
+        open_reader(source, assigned, 0)
+    assert caught.value.info.operator == "numbers"
