@@ -25,7 +25,17 @@ from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.runtime.records import ANY_SUBTASK, Records
 from tidemark.wire import WireClosed
 
-__all__ = ["Connect", "Exchange", "FrameSender", "Link", "Release", "SlotAnswers", "Task", "ToSlot", "slot_lost"]
+__all__ = [
+    "Connect",
+    "Exchange",
+    "FrameSender",
+    "Link",
+    "Release",
+    "SlotAnswers",
+    "Task",
+    "ToSlot",
+    "slot_lost",
+]
 
 
 class Link(Protocol):

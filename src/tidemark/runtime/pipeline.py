@@ -233,9 +233,7 @@ class Flow:
 
     def _started(self, vertex: Vertex) -> Operator:
         plan = self.plan
-        info = vertex.subtask(
-            self.partition % vertex.parallelism, self._attempt, plan.job_parameters
-        )
+        info = vertex.subtask(self.partition % vertex.parallelism, self._attempt, plan.job_parameters)
         subtask = Subtask(
             operator_of(vertex), info, clock=self._clock, metrics=self._metrics, batch_mode=plan.batch_mode
         )

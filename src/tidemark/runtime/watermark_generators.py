@@ -136,9 +136,10 @@ class Generator:
         self.take(epoch, now)
         self.update(now)
 
-    def expect(self, source: int, instance: Hashable, newest: int, now: int) -> None:
+    def expect_one(self, source: int, instance: Hashable, newest: int, now: int) -> None:
         """An instance will report: it holds the watermark back from now on, at `newest`."""
         self._named[instance] = _Named(source, newest, now)
+        self._began = True
 
     def leave_out(self, instance: Hashable) -> None:
         """An instance ended: it holds nothing back any more."""

@@ -23,9 +23,7 @@ class Gate:
         idle: Whether every channel that could move it is idle.
     """
 
-    def __init__(
-        self, channels: Iterable[int], *, aligned: bool, watermark: int = MIN_WATERMARK
-    ) -> None:
+    def __init__(self, channels: Iterable[int], *, aligned: bool, watermark: int = MIN_WATERMARK) -> None:
         """Start an attempt.
 
         Args:

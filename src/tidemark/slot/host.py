@@ -111,7 +111,9 @@ class SlotHost:
                     if deployment.slot < vertex.parallelism:
                         self._start(vertex, deployment, state)
                         if deployment.channels:
-                            self._gates[vertex.id] = _gate(vertex, deployment, self._tasks[vertex.id].watermark)
+                            self._gates[vertex.id] = _gate(
+                                vertex, deployment, self._tasks[vertex.id].watermark
+                            )
             except BaseException:
                 self.reset()
                 raise

@@ -85,7 +85,7 @@ class ChannelTime:
         for key in self._fused:
             if source in self._feeding[key]:
                 newest = self._stored[key].get((self._uids[source], split), MIN_WATERMARK)
-                self._generators[key].expect(source, instance_key(source, split), newest, self._now)
+                self._generators[key].expect_one(source, instance_key(source, split), newest, self._now)
         self.changed = True
 
     def close_split(self, source: int, split: str) -> None:

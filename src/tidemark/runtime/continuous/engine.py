@@ -15,9 +15,11 @@ class TaskEngine(Engine, Protocol):
 
     Attributes:
         tasks: How many tasks an attempt has.
+        moved: Whether tasks did anything that the last `task_events` may not tell of.
     """
 
     tasks: int
+    moved: bool
 
     def start_tasks(self, directive: TaskDirective) -> None:
         """Start the tasks of an attempt; every slot is deployed.

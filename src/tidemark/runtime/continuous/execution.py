@@ -9,16 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tidemark.api.executor import JobSettings
+from tidemark.api.graph import Graph
 from tidemark.checkpoint.completed import CompletedSnapshot
 from tidemark.checkpoint.messages import JobEnd, SlotAcknowledged, SlotDeclined
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.clock import Clock
 from tidemark.config import CheckpointingMode, Options
 from tidemark.errors import ExecutionError, FailureReason
-from tidemark.plan.vertex import Placement
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
 from tidemark.protocol.deployment import BackendChoice, Deployment
-from tidemark.protocol.failure import FailureInfo, first_failure
+from tidemark.protocol.failure import first_failure
 from tidemark.protocol.frames import CutRequest
 from tidemark.protocol.tasks import (
     AbortBarrier,
@@ -39,8 +40,6 @@ from tidemark.protocol.tasks import (
     TaskRows,
     TaskStarted,
 )
-from tidemark.api.executor import JobSettings
-from tidemark.api.graph import Graph
 from tidemark.runtime.continuous.engine import TaskEngine
 from tidemark.runtime.continuous.outputs import Produced, TaskOutputs
 from tidemark.runtime.continuous.source import EnumeratedSource, make_continuous_source
@@ -73,9 +72,7 @@ class ContinuousExecution(JobExecution):
         backend: BackendChoice,
     ) -> None:
         """Prepare a job; nothing runs yet. See `JobExecution`."""
-        super().__init__(
-            graph, settings, job_id, engine, make_continuous_source, clock, storage, backend
-        )
+        super().__init__(graph, settings, job_id, engine, make_continuous_source, clock, storage, backend)
         self._tasks = engine.tasks
         self._aligned = settings.checkpointing.mode is not CheckpointingMode.AT_LEAST_ONCE
         self._outputs = TaskOutputs(self._tasks)
@@ -119,7 +116,9 @@ class ContinuousExecution(JobExecution):
         self, common: Deployment, snapshot: CompletedSnapshot | None, metadata: CheckpointMetadata | None
     ) -> None:
         self._restored_marks = common.watermarks
-        self._restored_partitions = metadata.partition_marks if metadata is not None and common.watermarks else {}
+        self._restored_partitions = (
+            metadata.partition_marks if metadata is not None and common.watermarks else {}
+        )
         channels = replace(common, channels=self._tasks, aligned=self._aligned)
         super()._deploy_all(channels, snapshot, metadata)
 

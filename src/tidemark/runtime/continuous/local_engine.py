@@ -6,6 +6,7 @@ Tasks take steps one after the other; which one is next is up to a `Chooser`, so
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,13 +99,14 @@ class ContinuousLocalEngine(LocalEngine):
         self.tasks = tasks
         self._choose = choose or in_turns()
         self._running: dict[int, ContinuousTask] = {}
-        self._told: list[TaskEvent] = []
+        self._told: deque[TaskEvent] = deque()
+        self.moved = False
 
     def start(self, plan: JobPlan, attempt: int) -> None:
         """Have as many empty hosts as the plan has slots; each says by itself when barriers have cut it."""
         super().start(plan, attempt)
         self._running = {}
-        self._told = []
+        self._told = deque()
         for slot, host in enumerate(self.hosts):
             host.on_cut = self._on_cut(slot, host)
             host.on_declined = self._on_declined(slot)
@@ -153,16 +155,12 @@ class ContinuousLocalEngine(LocalEngine):
     def task_events(self) -> list[TaskEvent]:
         """Let tasks step for a while, or until none can move; then what they said."""
         self.worker.call(self._steps)
-        told, self._told = self._told, []
+        told = list(self._told)
+        self._told.clear()
         return told
 
-    @property
-    def moved(self) -> bool:
-        """Whether the last steps did anything."""
-        return self._moved
-
     def _steps(self) -> None:
-        self._moved = False
+        self.moved = False
         ready = set(self._running)
         for _ in range(_STEPS):
             if not ready or self._interrupted.is_set():
@@ -170,7 +168,7 @@ class ContinuousLocalEngine(LocalEngine):
             task = self._running[self._choose(sorted(ready))]
             before = len(self._told)
             if self._guarded(task, task.step) or len(self._told) > before:
-                self._moved = True
+                self.moved = True
                 ready = set(self._running)
             else:
                 ready.discard(task.number)

@@ -92,9 +92,7 @@ class TaskOutputs:
             whole.add(behind)
         return whole
 
-    def _return(
-        self, front: deque[tuple[TaskAcknowledged, Produced]], task: int, produced: Produced
-    ) -> None:
+    def _return(self, front: deque[tuple[TaskAcknowledged, Produced]], task: int, produced: Produced) -> None:
         """Put output in front of what follows it."""
         if front:
             event, later = front[0]

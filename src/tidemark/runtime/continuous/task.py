@@ -1,8 +1,8 @@
 """A task of continuous execution: one loop that reads, pushes, takes answers and obeys the driver.
 
 `ContinuousTask.step` does what can be done now and never waits; whoever drives the task waits for the links in
-`waiting`, the control link or the clock, and calls it again. In the local engine a seeded scheduler chooses which task steps
-next; on Spark a task has its worker for itself.
+`waiting`, the control link or the clock, and calls it again. In the local engine a seeded scheduler chooses which task
+steps next; on Spark a task has its worker for itself.
 
 A barrier: the task stops reading until nothing that it has read is under way anywhere, notes where its readers
 stand, closes what its sinks have written, sends the barrier on all channels at once, tells the driver, and reads on.
