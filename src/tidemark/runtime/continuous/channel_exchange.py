@@ -64,14 +64,12 @@ class _Channel:
 
     link: ChannelLink
     queue: deque[_Frame] = field(default_factory=deque)
-    in_flight: bool = False
+    in_flight: FrameKind | None = None
     sequence: int = 0
     claimed: Mark | None = None
     """What the subtask was told last."""
     wanted: bool = False
     """Whether it is to be touched when nothing else is sent."""
-    pulled: bool = False
-    """Whether the frame in flight asks a source function for more, which may take it a while."""
 
 
 class ChannelExchange:
@@ -116,11 +114,11 @@ class ChannelExchange:
     @property
     def under_way(self) -> bool:
         """Whether something was sent or is to be sent that has not been answered."""
-        return any(channel.in_flight or channel.queue for channel in self._channels.values())
+        return any(channel.in_flight is not None or channel.queue for channel in self._channels.values())
 
     def waiting(self) -> list[ChannelLink]:
         """Links on which an answer will come."""
-        return [channel.link for channel in self._channels.values() if channel.in_flight]
+        return [channel.link for channel in self._channels.values() if channel.in_flight is not None]
 
     def send(self, slot: int, edge_at: int, flags: int, body: Any) -> None:
         """Send records to a subtask, behind everything sent to it before."""
@@ -136,14 +134,11 @@ class ChannelExchange:
         self._channels[slot].wanted = True
         self._send_next(slot)
 
-    def pull(self, slot: int, wait_ms: int) -> bool:
+    def pull(self, slot: int, wait_ms: int) -> None:
         """Ask a source function for what it has, if it was not asked already; it may wait a little for more."""
         channel = self._channels[slot]
-        if channel.in_flight or channel.queue:
-            return False
-        self._enqueue(slot, _Frame(FrameKind.TOUCH, 0, EMPTY, b"", wait_ms))
-        channel.pulled = True
-        return True
+        if channel.in_flight is None and not channel.queue:
+            self._enqueue(slot, _Frame(FrameKind.TOUCH, 0, EMPTY, b"", wait_ms))
 
     def advance(self) -> None:
         """Tell subtasks what they have not been told of event time."""
@@ -153,7 +148,10 @@ class ChannelExchange:
                 self.touch(slot)
 
     def poll(self) -> bool:
-        """Take the answers that have come, and send what waited for them; True if there was one.
+        """Take the answers that have come, and send what waited for them.
+
+        Returns:
+            Whether anything came of it; a touch that moved nothing does not count.
 
         Raises:
             SlotLostError: The process of a slot is gone.
@@ -161,17 +159,17 @@ class ChannelExchange:
         """
         came = False
         for slot, channel in self._channels.items():
-            if not channel.in_flight:
+            if channel.in_flight is None:
                 continue
             try:
                 answer = channel.link.poll()
             except WireClosed as exc:
                 raise slot_lost(slot) from exc
             if answer is not None:
-                channel.in_flight = channel.pulled = False
-                self._take(slot, *answer)
+                came |= channel.in_flight is not FrameKind.TOUCH
+                channel.in_flight = None
+                came |= self._take(slot, *answer)
                 self._send_next(slot)
-                came = True
         return came
 
     def close(self) -> None:
@@ -179,13 +177,15 @@ class ChannelExchange:
         for channel in self._channels.values():
             channel.link.close()
 
-    def _take(self, slot: int, raw: Any, body: Any) -> None:
+    def _take(self, slot: int, raw: Any, body: Any) -> bool:
+        """Pass an answer on; whether it had records."""
         answer = ChannelAnswer(*raw)
         if answer.kind == "error":
             raise OperatorFailed(pickle.loads(body))
         for tag, records in self._answers.records(answer.sections, body, slot):
             self._owner.emit(self.vertex.id, tag, records)
         self._owner.answered(self.vertex.id, slot, answer)
+        return bool(answer.sections)
 
     def _enqueue(self, slot: int, frame: _Frame) -> None:
         self._channels[slot].queue.append(frame)
@@ -193,7 +193,7 @@ class ChannelExchange:
 
     def _send_next(self, slot: int) -> None:
         channel = self._channels[slot]
-        if channel.in_flight:
+        if channel.in_flight is not None:
             return
         if channel.queue:
             frame = channel.queue.popleft()
@@ -216,7 +216,7 @@ class ChannelExchange:
             frame.wait_ms,
         )
         channel.sequence += 1
-        channel.in_flight = True
+        channel.in_flight = frame.kind
         try:
             channel.link.send(header, frame.body)
         except WireClosed as exc:

@@ -169,9 +169,17 @@ class ChannelTime:
             reached[vertex.id] = self._reached(vertex, claim)
         return claims
 
+    def may_have_moved(self, vertex: int, slot: int, claim: Mark) -> bool:
+        """Whether a subtask may be further than it has said: other tasks move it, too."""
+        return self._passed[vertex][slot].time < claim.time or claim.idle
+
+    def has_ended_everywhere(self) -> bool:
+        """Whether no source has anything for this task any more."""
+        return all(self.has_ended(source) for source in self._uids)
+
     def is_over(self) -> bool:
         """Whether the end of time has passed every vertex, as far as this task knows."""
-        return all(self.has_ended(source) for source in self._uids) and all(
+        return self.has_ended_everywhere() and all(
             mark.time == MAX_WATERMARK for marks in self._passed.values() for mark in marks
         )
 

@@ -162,12 +162,22 @@ class ContinuousLocalEngine(LocalEngine):
     def _steps(self) -> None:
         self.moved = False
         ready = set(self._running)
+        learnt = -1
         for _ in range(_STEPS):
-            if not ready or self._interrupted.is_set():
+            if self._interrupted.is_set():
                 return
+            if not ready:
+                # Nobody can move; perhaps somebody does not know yet how far event time has come.
+                so_far = sum(task.progress for task in self._running.values())
+                if so_far == learnt:
+                    return
+                learnt = so_far
+                for task in list(self._running.values()):
+                    self._guarded(task, task.refresh)
+                ready = set(self._running)
+                continue
             task = self._running[self._choose(sorted(ready))]
-            before = len(self._told)
-            if self._guarded(task, task.step) or len(self._told) > before:
+            if self._guarded(task, task.step):
                 self.moved = True
                 ready = set(self._running)
             else:

@@ -64,6 +64,10 @@ _PROGRESS_MS = 200
 """How often the driver is told how the task is doing."""
 _LOOP_LIMIT_MS = 10_000
 """How long a loop may take to run empty in front of a barrier."""
+_QUIET_MS = 200
+"""How often event time is looked at where watermarks are switched off."""
+_ENDING_MS = 5
+"""How often it is looked at when only the end of time is still on its way."""
 _NO_MARK = Mark(MIN_WATERMARK)
 
 
@@ -155,6 +159,7 @@ class ContinuousTask:
         self._barred: set[int] = set()
         """Source functions whose watermark has to arrive everywhere before more is taken from them."""
         self._paused = False
+        self._learnt = 0
         self._ticked = now
         self._told = self._published = now
         self._finished = False
@@ -211,7 +216,7 @@ class ContinuousTask:
             OperatorFailed: User code failed, here or in a slot.
         """
         self._shares.begin()
-        moved = False
+        moved, learnt = False, self._learnt
         for exchange in self._exchanges.values():
             moved |= exchange.poll()
         moved |= self._flow.drain_feedback()
@@ -223,7 +228,7 @@ class ContinuousTask:
         self._send_rows()
         self._report()
         self._shares.end(waiting=self._is_backlogged() or bool(self._barriers))
-        return moved
+        return moved or self._learnt > learnt
 
     def waiting(self) -> list[ChannelLink]:
         """Links on which an answer will come."""
@@ -239,7 +244,7 @@ class ContinuousTask:
     def patience(self) -> float:
         """Seconds after which `step` may have something to do though nothing has come."""
         now = self._clock.now()
-        due = [self._ticked + self._directive.watermark_interval_ms, *self._timers.values()]
+        due = [self._ticked + self._interval(), *self._timers.values()]
         polled = [reading for reading in self._readings if reading.reader.wake_fd() is None]
         if polled and not (self._paused or self._barriers or self._is_backlogged()):
             due.append(now + max(1, self._directive.buffer_timeout_ms))
@@ -332,12 +337,32 @@ class ContinuousTask:
 
     # Time
 
+    def refresh(self) -> None:
+        """Let generators emit, and ask subtasks that other tasks may have moved how far they are."""
+        self._ticked = self._clock.now()
+        self._time.tick(self._ticked)
+        for vertex, exchange in self._exchanges.items():
+            if exchange.vertex.kind is not NodeKind.SOURCE:
+                claim = self.claim(vertex)
+                for slot in range(exchange.vertex.parallelism):
+                    if self._time.may_have_moved(vertex, slot, claim):
+                        exchange.touch(slot)
+
+    @property
+    def progress(self) -> int:
+        """Grows whenever this task learns something about event time."""
+        return self._learnt
+
+    def _interval(self) -> int:
+        """Milliseconds between two refreshes; short once the input has ended and only time is on its way."""
+        interval = self._directive.watermark_interval_ms or _QUIET_MS
+        return min(interval, _ENDING_MS) if self._time.has_ended_everywhere() else interval
+
     def _pass_time(self) -> None:
-        """Let generators emit when it is time, tell slots, and touch those that have a timer due."""
+        """Refresh when it is time, tell slots what is new, and touch those that have a timer due."""
         now = self._clock.now()
-        if now - self._ticked >= self._directive.watermark_interval_ms or now < self._ticked:
-            self._ticked = now
-            self._time.tick(now)
+        if not 0 <= now - self._ticked < self._interval():
+            self.refresh()
         if self._time.changed:
             self._advance_time()
         if self._barred and not self._is_under_way() and not self._time.changed:
@@ -348,6 +373,7 @@ class ContinuousTask:
             self._exchanges[vertex].touch(slot)
 
     def _advance_time(self) -> None:
+        self._learnt += 1
         before, self._claims = self._claims, self._time.claims()
         for vertex, claim in self._claims.items():
             if claim.time > before.get(vertex, _NO_MARK).time:
