@@ -13,6 +13,7 @@ __all__ = [
     "AddSplits",
     "Drain",
     "EndTask",
+    "Heartbeat",
     "InjectBarrier",
     "NoMoreSplits",
     "Pause",
@@ -102,8 +103,13 @@ class EndTask:
     """The attempt is over for this task."""
 
 
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The driver is there."""
+
+
 TaskCommand: TypeAlias = (
-    AddSplits | NoMoreSplits | InjectBarrier | AbortBarrier | Pause | Resume | Drain | EndTask
+    AddSplits | NoMoreSplits | InjectBarrier | AbortBarrier | Pause | Resume | Drain | EndTask | Heartbeat
 )
 
 

@@ -90,7 +90,7 @@ class SlotHost:
         """Called, from any thread, when a source function has something new."""
         self.on_cut: Callable[[CutRequest], None] = lambda _request: None
         """Called under the lock when barriers on the channels have cut every operator: `write` it."""
-        self.on_declined: Callable[[CutRequest, Exception], None] = lambda _request, _why: None
+        self.on_declined: Callable[[CutRequest, CheckpointError], None] = lambda _request, _why: None
         """Called under the lock when an operator could not be cut."""
 
     def deploy(self, deployment: Deployment) -> None:
@@ -286,6 +286,12 @@ class SlotHost:
             for vertex_id, task in list(self._tasks.items())
             if isinstance(task.operator, SourceOperator)
         }
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether barriers come on the channels of what is deployed."""
+        deployment = self._deployment
+        return deployment is not None and deployment.channels > 0
 
     def current_attempt(self) -> int:
         """The attempt that is deployed, -1 if none is or if it has failed here, perhaps amid a record."""

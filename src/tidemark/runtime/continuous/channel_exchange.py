@@ -33,6 +33,9 @@ class ChannelLink(Protocol):
     def poll(self) -> tuple[Any, Any] | None:
         """The answer to the frame in flight, if it has come."""
 
+    def fileno(self) -> int:
+        """What a selector waits for while a frame is in flight."""
+
     def close(self) -> None:
         """Let go of it."""
 
@@ -56,6 +59,8 @@ class _Frame(NamedTuple):
     flags: int
     body: Any
     wait_ms: int
+    claim: Mark
+    """As of the moment the frame was made: a later one may have overtaken its records."""
 
 
 @dataclass(slots=True)
@@ -122,12 +127,12 @@ class ChannelExchange:
 
     def send(self, slot: int, edge_at: int, flags: int, body: Any) -> None:
         """Send records to a subtask, behind everything sent to it before."""
-        self._enqueue(slot, _Frame(FrameKind.RECORDS, edge_at, flags, body, 0))
+        self._enqueue(slot, self._frame(FrameKind.RECORDS, edge_at, flags, body))
 
     def barrier(self, request: bytes) -> None:
         """Send a barrier to every subtask; nothing may be under way."""
         for slot in self._channels:
-            self._enqueue(slot, _Frame(FrameKind.BARRIER, 0, EMPTY, request, 0))
+            self._enqueue(slot, self._frame(FrameKind.BARRIER, 0, EMPTY, request))
 
     def touch(self, slot: int) -> None:
         """Let what is due in a subtask fire, with the next frame or with one without records."""
@@ -138,7 +143,7 @@ class ChannelExchange:
         """Ask a source function for what it has, if it was not asked already; it may wait a little for more."""
         channel = self._channels[slot]
         if channel.in_flight is None and not channel.queue:
-            self._enqueue(slot, _Frame(FrameKind.TOUCH, 0, EMPTY, b"", wait_ms))
+            self._enqueue(slot, self._frame(FrameKind.TOUCH, 0, EMPTY, b"", wait_ms))
 
     def advance(self) -> None:
         """Tell subtasks what they have not been told of event time."""
@@ -187,6 +192,9 @@ class ChannelExchange:
         self._owner.answered(self.vertex.id, slot, answer)
         return bool(answer.sections)
 
+    def _frame(self, kind: FrameKind, edge: int, flags: int, body: Any, wait_ms: int = 0) -> _Frame:
+        return _Frame(kind, edge, flags, body, wait_ms, self._owner.claim(self.vertex.id))
+
     def _enqueue(self, slot: int, frame: _Frame) -> None:
         self._channels[slot].queue.append(frame)
         self._send_next(slot)
@@ -198,11 +206,11 @@ class ChannelExchange:
         if channel.queue:
             frame = channel.queue.popleft()
         elif channel.wanted:
-            frame = _Frame(FrameKind.TOUCH, 0, EMPTY, b"", 0)
+            frame = self._frame(FrameKind.TOUCH, 0, EMPTY, b"")
         else:
             return
         channel.wanted = False
-        claim = channel.claimed = self._owner.claim(self.vertex.id)
+        claim = channel.claimed = frame.claim
         header = ChannelHeader(
             frame.kind,
             self.vertex.id,

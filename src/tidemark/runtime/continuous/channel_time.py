@@ -197,7 +197,7 @@ class ChannelTime:
                 over = claims[vertex.id].time == MAX_WATERMARK
                 marks[vertex.id] = (MAX_WATERMARK, False) if over else (generator.watermark, generator.idle)
             elif vertex.id in self._uids or vertex.id in self._passed:
-                marks[vertex.id] = tuple(claims[vertex.id])
+                marks[vertex.id] = (claims[vertex.id].time, claims[vertex.id].idle)
         return marks
 
     def _claim(self, vertex: Vertex, reached: dict[int, Mark]) -> Mark:

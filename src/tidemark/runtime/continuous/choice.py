@@ -12,7 +12,7 @@ from tidemark.errors import ConfigError
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sources.enumerators import can_run_continuously
 
-__all__ = ["ModeChoice", "choose_mode", "number_of_tasks"]
+__all__ = ["ModeChoice", "choose_mode", "might_be_continuous", "number_of_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,16 @@ class ModeChoice:
     """Why, for people."""
 
 
-def choose_mode(graph: Graph, settings: JobSettings, *, cores: int | None = None) -> ModeChoice:
+def choose_mode(
+    graph: Graph, settings: JobSettings, *, cores: int | None = None, obstacle: str | None = None
+) -> ModeChoice:
     """How a job runs.
 
     Args:
         graph: The job.
         settings: With `execution.mode`.
         cores: How many tasks can run at the same time without keeping other work from running; None: any number.
+        obstacle: What else is in the way, if anything.
 
     Raises:
         ConfigError: It is to run continuously but cannot; names what is in the way.
@@ -38,7 +41,7 @@ def choose_mode(graph: Graph, settings: JobSettings, *, cores: int | None = None
     wanted = settings.configuration.get(Options.EXECUTION_MODE)
     if wanted is ExecutionMode.EPOCHS:
         return ModeChoice(False, "execution.mode is EPOCHS")
-    obstacle = _obstacle(graph, settings, cores)
+    obstacle = obstacle or _obstacle(graph, settings, cores)
     if obstacle is None:
         return ModeChoice(True, f"execution.mode is {wanted.name}, and every source and sink can")
     if wanted is ExecutionMode.CONTINUOUS:
@@ -47,6 +50,12 @@ def choose_mode(graph: Graph, settings: JobSettings, *, cores: int | None = None
             key=Options.EXECUTION_MODE.key,
         )
     return ModeChoice(False, obstacle)
+
+
+def might_be_continuous(graph: Graph, settings: JobSettings) -> bool:
+    """Whether the job runs continuously if there are cores enough."""
+    wanted = settings.configuration.get(Options.EXECUTION_MODE)
+    return wanted is not ExecutionMode.EPOCHS and _obstacle(graph, settings, None) is None
 
 
 def number_of_tasks(graph: Graph, settings: JobSettings) -> int:

@@ -59,7 +59,6 @@ class ContinuousExecution(JobExecution):
     """A continuous job over all its attempts."""
 
     engine: TaskEngine
-    sources: dict[int, EnumeratedSource]
 
     def __init__(
         self,
@@ -73,6 +72,7 @@ class ContinuousExecution(JobExecution):
     ) -> None:
         """Prepare a job; nothing runs yet. See `JobExecution`."""
         super().__init__(graph, settings, job_id, engine, make_continuous_source, clock, storage, backend)
+        self._enumerated = {k: s for k, s in self.sources.items() if isinstance(s, EnumeratedSource)}
         self._tasks = engine.tasks
         self._aligned = settings.checkpointing.mode is not CheckpointingMode.AT_LEAST_ONCE
         self._outputs = TaskOutputs(self._tasks)
@@ -80,7 +80,8 @@ class ContinuousExecution(JobExecution):
         self._watermarks: dict[int, int] = {}
         self._task_metrics: dict[int, dict[str, Any]] = {}
         self._past_metrics: dict[str, Any] = {}
-        self._restored: CheckpointMetadata | None = None
+        self._restored_marks: dict[str, int] = {}
+        self._restored_partitions: dict[str, bytes] = {}
         self._moved = False
         self._drained = False
 
@@ -91,7 +92,7 @@ class ContinuousExecution(JobExecution):
         self._forget_tasks()
         super().start_attempt()
         self.engine.start_tasks(self._directive_of_tasks())
-        for source in self.sources.values():
+        for source in self._enumerated.values():
             self._hand_out(source, source.take_new())
             if source.is_complete:
                 self._tell_all(NoMoreSplits(source.vertex.id))
@@ -136,17 +137,13 @@ class ContinuousExecution(JobExecution):
             publish_at_once=not self.settings.checkpointing.enabled,
         )
 
-    def abandon_attempt(self) -> None:
-        """The attempt failed: its tasks are ended when the next one starts."""
-        super().abandon_attempt()
-
     # Steps
 
     def advance(self) -> bool:
         """Hand out new splits; True if tasks did anything since the last call."""
         if not self._paused:
             now = self.clock.now()
-            for source in self.sources.values():
+            for source in self._enumerated.values():
                 self._hand_out(source, self.engine.worker.call(source.discover, now))
         moved, self._moved = self._moved, False
         return moved
@@ -241,7 +238,7 @@ class ContinuousExecution(JobExecution):
         for metrics in self._task_metrics.values():
             add_numbers(self.progress.task_metrics, metrics)
         for source, ended in event.ended.items():
-            self.sources[source].ended_splits(ended)
+            self._enumerated[source].ended_splits(ended)
         self._outputs.produced(event.task).add_staged(event.staged)
         if event.finished:
             self._finished.add(event.task)
@@ -293,7 +290,7 @@ class ContinuousExecution(JobExecution):
 
     def _stock(self, checkpoint_id: int, told: list[TaskAcknowledged]) -> DriverState:
         positions = {}
-        for vertex_id, source in self.sources.items():
+        for vertex_id, source in self._enumerated.items():
             reached: dict[str, Any] = {}
             ended: set[str] = set()
             for event in told:

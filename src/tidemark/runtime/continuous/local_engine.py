@@ -13,7 +13,7 @@ from typing import Any
 from tidemark.checkpoint.messages import SlotDeclined
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
-from tidemark.errors import FailureReason
+from tidemark.errors import CheckpointError
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.channels import ChannelHeader
@@ -69,6 +69,10 @@ class _DirectLink:
             self._frame = None
         return answer
 
+    def fileno(self) -> int:
+        """Nobody waits for a direct call."""
+        return -1
+
     def close(self) -> None:
         """Nothing to let go of."""
 
@@ -114,10 +118,9 @@ class ContinuousLocalEngine(LocalEngine):
     def _on_cut(self, slot: int, host: SlotHost) -> Callable[[CutRequest], None]:
         return lambda request: self._write_soon(slot, host, request)
 
-    def _on_declined(self, slot: int) -> Callable[[CutRequest, Exception], None]:
-        def decline(request: CutRequest, why: Exception) -> None:
-            reason = getattr(why, "reason", FailureReason.DECLINED)
-            self._events.put(SlotDeclined(request.checkpoint_id, slot, reason, str(why)))
+    def _on_declined(self, slot: int) -> Callable[[CutRequest, CheckpointError], None]:
+        def decline(request: CutRequest, why: CheckpointError) -> None:
+            self._events.put(SlotDeclined(request.checkpoint_id, slot, why.reason, str(why)))
 
         return decline
 

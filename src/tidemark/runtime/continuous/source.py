@@ -74,7 +74,7 @@ class EnumeratedSource(DriverSource):
     def advanced(self, positions: dict[int, Any]) -> None:
         """There are no epochs."""
 
-    def position(self) -> Any:
+    def position(self, checkpoint_id: int | None = None) -> Any:
         """There is no moment at which nothing is in flight; see `position_at`."""
         return None
 
