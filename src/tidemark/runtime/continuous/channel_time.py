@@ -63,7 +63,10 @@ class ChannelTime:
             }
         self._fused = {key for key in self._generators if plan.is_fused(key)}
         self._feeding = {key: plan.sources_of(key) for key in self._generators}
-        self._splits: dict[int, set[str]] = {source: set() for source in self._uids}
+        self._splits: dict[int, dict[str, int]] = {source: {} for source in self._uids}
+        """Source -> split that is being read -> its own watermark, if it has one."""
+        self._assigned: set[int] = set()
+        """Sources that have given this task its first splits, perhaps none."""
         self._complete: set[int] = set()
         """Sources that give this task no further splits."""
         self._functions: dict[int, dict[int, Mark]] = {}
@@ -81,7 +84,7 @@ class ChannelTime:
 
     def open_split(self, source: int, split: str) -> None:
         """This task reads a split from now on; until it has a record it holds back what it held back before."""
-        self._splits[source].add(split)
+        self._splits[source][split] = MIN_WATERMARK
         for key in self._fused:
             if source in self._feeding[key]:
                 newest = self._stored[key].get((self._uids[source], split), MIN_WATERMARK)
@@ -90,10 +93,23 @@ class ChannelTime:
 
     def close_split(self, source: int, split: str) -> None:
         """A split has been read to its end."""
-        self._splits[source].discard(split)
+        self._splits[source].pop(split, None)
         for key in self._fused:
             self._generators[key].leave_out(instance_key(source, split))
         self.changed = True
+
+    def assigned(self, source: int) -> None:
+        """The source has given this task its splits; without any it holds nothing back from now on."""
+        self._assigned.add(source)
+        self.changed = True
+
+    def marked(self, source: int, split: str, watermark: int) -> bool:
+        """A split says itself how far event time is; True if that is new."""
+        if watermark <= self._splits[source][split]:
+            return False
+        self._splits[source][split] = watermark
+        self.changed = True
+        return True
 
     def complete(self, source: int) -> None:
         """The source has no further splits for this task."""
@@ -212,8 +228,10 @@ class ChannelTime:
         pulled = self._functions.get(source)
         if pulled:
             return combined(list(pulled.values()))
+        splits = self._splits[source]
         # Nothing to read for now: whatever this task gets later is behind what others have then.
-        return Mark(MIN_WATERMARK, idle=not self._splits[source])
+        idle = not splits and source in self._assigned
+        return Mark(min(splits.values(), default=MIN_WATERMARK), idle)
 
     def _reached(self, vertex: Vertex, claim: Mark) -> Mark:
         if vertex.id in self._passed:

@@ -93,7 +93,7 @@ class ContinuousExecution(JobExecution):
         super().start_attempt()
         self.engine.start_tasks(self._directive_of_tasks())
         for source in self._enumerated.values():
-            self._hand_out(source, source.take_new())
+            self._hand_out(source, source.take_new(), first=True)
             if source.is_complete:
                 self._tell_all(NoMoreSplits(source.vertex.id))
         if self._paused:
@@ -181,8 +181,11 @@ class ContinuousExecution(JobExecution):
         """Tasks know when timers are due."""
         return None
 
-    def _hand_out(self, source: EnumeratedSource, splits: list[tuple[int, Any]]) -> None:
-        by_task: dict[int, list[Any]] = {}
+    def _hand_out(
+        self, source: EnumeratedSource, splits: list[tuple[int, Any]], *, first: bool = False
+    ) -> None:
+        """Give splits to tasks by their numbers; at first every task is told, also that it has none."""
+        by_task: dict[int, list[Any]] = {task: [] for task in range(self._tasks if first else 0)}
         for number, split in splits:
             by_task.setdefault(number % self._tasks, []).append(split)
         for task, assigned in by_task.items():
@@ -210,7 +213,7 @@ class ContinuousExecution(JobExecution):
         match event:
             case TaskRows():
                 self.reached("epoch")
-                self._outputs.produced(event.task).add_rows(event.rows)
+                self._outputs.add_rows(event.task, event.rows)
                 self._let_out_at_once(event)
             case TaskAcknowledged():
                 self._outputs.acknowledge(event)
@@ -251,7 +254,7 @@ class ContinuousExecution(JobExecution):
         """Sinks that hold nothing back take rows as they come."""
         for vertex_id, sink in self.sinks.items():
             if not sink.publishes:
-                rows = self._outputs.produced(event.task).rows.pop(row_tag(vertex_id), [])
+                rows = self._outputs.produced(event.task).take_rows(row_tag(vertex_id))
                 if rows:
                     self.engine.worker.call(sink.take, rows, [], self.epoch)
 
@@ -266,7 +269,7 @@ class ContinuousExecution(JobExecution):
 
     def _give(self, produced: Produced) -> None:
         for vertex_id, sink in self.sinks.items():
-            rows = produced.rows.get(row_tag(vertex_id), [])
+            rows = produced.take_rows(row_tag(vertex_id))
             staged = produced.staged.get(vertex_id, [])
             if rows or staged:
                 self.engine.worker.call(sink.take, rows, staged, self.epoch)

@@ -6,8 +6,10 @@ earlier or later, so what belongs to checkpoint k is known when the last task ha
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from tidemark.protocol.tasks import TaskAcknowledged
@@ -19,15 +21,14 @@ __all__ = ["Produced", "TaskOutputs"]
 class Produced:
     """Output of one or more tasks."""
 
-    rows: dict[str, list[bytes]] = field(default_factory=dict)
-    """Tag -> rows."""
+    rows: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    """Tag -> rows, each with its place in the order in which the driver heard of them."""
     staged: dict[int, list[Any]] = field(default_factory=dict)
     """Sink -> files."""
 
-    def add_rows(self, rows: list[tuple[str, bytes]]) -> None:
-        """Add rows with their tags."""
-        for tag, payload in rows:
-            self.rows.setdefault(tag, []).append(payload)
+    def take_rows(self, tag: str) -> list[bytes]:
+        """The rows of one tag in their order; they are the caller's now."""
+        return [payload for _place, payload in sorted(self.rows.pop(tag, []), key=itemgetter(0))]
 
     def add_staged(self, staged: dict[int, list[Any]]) -> None:
         """Add files."""
@@ -46,14 +47,21 @@ class TaskOutputs:
 
     def __init__(self, tasks: int) -> None:
         """Nothing was produced."""
+        self._places = itertools.count()
         self._behind = [Produced() for _ in range(tasks)]
         """Of each task, behind its last barrier."""
         self._front: list[deque[tuple[TaskAcknowledged, Produced]]] = [deque() for _ in range(tasks)]
         """Of each task, barriers that others have not reached, each with what lies in front of it."""
 
     def produced(self, task: int) -> Produced:
-        """Where the newest output of a task goes."""
+        """Where the newest output of a task is."""
         return self._behind[task]
+
+    def add_rows(self, task: int, rows: list[tuple[str, bytes]]) -> None:
+        """A task has rows for sinks."""
+        known = self._behind[task].rows
+        for tag, payload in rows:
+            known.setdefault(tag, []).append((next(self._places), payload))
 
     def acknowledge(self, event: TaskAcknowledged) -> None:
         """A task has sent its barrier."""

@@ -156,8 +156,8 @@ class ContinuousTask:
         """Source -> split that has ended -> where."""
         self._barriers: deque[_Barrier] = deque()
         self._timers: dict[tuple[int, int], int] = {}
-        self._barred: set[int] = set()
-        """Source functions whose watermark has to arrive everywhere before more is taken from them."""
+        self._settling = False
+        """A source said how far time is: that has to arrive everywhere before more is read."""
         self._paused = False
         self._learnt = 0
         self._ticked = now
@@ -193,6 +193,7 @@ class ContinuousTask:
             case AddSplits():
                 for split in command.splits:
                     self._open(self._plan.vertices[command.source], split)
+                self._time.assigned(command.source)
             case NoMoreSplits():
                 self._time.complete(command.source)
             case InjectBarrier():
@@ -223,7 +224,7 @@ class ContinuousTask:
         self._pass_time()
         if self._barriers:
             moved |= self._inject()
-        elif not self._paused and not self._is_backlogged():
+        elif not self._paused and not self._settling and not self._is_backlogged():
             moved |= self._read()
         self._send_rows()
         self._report()
@@ -283,8 +284,7 @@ class ContinuousTask:
         elif answer.status is not None:
             status = answer.status
             self._time.pulled(vertex, slot, status["watermark"], status["idle"])
-            if status["barred"]:
-                self._barred.add(vertex)
+            self._settling |= status["barred"]
 
     # Reading
 
@@ -303,7 +303,7 @@ class ContinuousTask:
         """Read from one split that has something, in turns, and ask source functions for more."""
         timeout = self._directive.buffer_timeout_ms
         for exchange, slot in self._pulls:
-            if exchange.vertex.id not in self._barred and not self._time.has_ended(exchange.vertex.id):
+            if not self._time.has_ended(exchange.vertex.id):
                 exchange.pull(slot, timeout or _PULL_MS)
         if timeout and self._clock.now() < self._read_at:
             return False
@@ -314,6 +314,10 @@ class ContinuousTask:
                 self._end_of_split(reading)
                 return True
             self._readings.append(reading)
+            watermark = reading.reader.watermark()
+            if watermark is not None and self._time.marked(reading.source.id, reading.split.id, watermark):
+                self._settling = True
+                return True
             if len(records):
                 if timeout and len(records) < _READ:
                     self._read_at = self._clock.now() + timeout
@@ -365,8 +369,8 @@ class ContinuousTask:
             self.refresh()
         if self._time.changed:
             self._advance_time()
-        if self._barred and not self._is_under_way() and not self._time.changed:
-            self._barred.clear()
+        if self._settling and not self._is_under_way() and not self._time.changed:
+            self._settling = False
         due = [place for place, at in self._timers.items() if at <= now]
         for vertex, slot in due:
             del self._timers[vertex, slot]

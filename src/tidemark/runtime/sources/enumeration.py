@@ -10,13 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from tidemark.errors import TidemarkError
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.failure import FailureInfo
 
-__all__ = ["AssignedSplit", "Enumerator", "naming"]
+__all__ = ["AssignedSplit", "BringsReaders", "Enumerator", "naming"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,17 @@ class AssignedSplit:
     id: str
     split: Any
     position: Any | None = None
+
+
+@runtime_checkable
+class BringsReaders(Protocol):
+    """The spec of a source that has an enumerator and readers of its own."""
+
+    def make_enumerator(self, vertex: Vertex) -> Enumerator:
+        """The driver side."""
+
+    def open_reader(self, vertex: Vertex, assigned: AssignedSplit, subtask: int) -> Any:
+        """The task side: a `Reader` of a split."""
 
 
 class Enumerator(ABC):

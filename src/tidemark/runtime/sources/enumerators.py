@@ -15,7 +15,7 @@ from tidemark.api.specs import (
 from tidemark.clock import Clock
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import index_of, offsets_of, ranges_left
-from tidemark.runtime.sources.enumeration import AssignedSplit, Enumerator
+from tidemark.runtime.sources.enumeration import AssignedSplit, BringsReaders, Enumerator
 from tidemark.runtime.sources.files import expand_path, file_size
 from tidemark.runtime.sources.split_enumerator import SplitEnumerator
 from tidemark.runtime.sources.splits import FileSplit, IndexSplit, RangeSplit
@@ -27,12 +27,14 @@ _CONTINUOUS = (CollectionSourceSpec, SequenceSourceSpec, FileSourceSpec, SocketS
 
 def can_run_continuously(spec: SourceSpec) -> bool:
     """Whether a source has splits that readers in endless tasks can read."""
-    return isinstance(spec, _CONTINUOUS)
+    return isinstance(spec, (*_CONTINUOUS, BringsReaders))
 
 
 def make_enumerator(vertex: Vertex, clock: Clock) -> Enumerator:
     """The enumerator of a source for which `can_run_continuously` holds."""
     match vertex.spec:
+        case BringsReaders():
+            return vertex.spec.make_enumerator(vertex)
         case CollectionSourceSpec():
             return CollectionEnumerator(vertex)
         case SequenceSourceSpec():

@@ -21,7 +21,7 @@ from tidemark.api.split_source import SplitReader
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.runtime.records import Records
-from tidemark.runtime.sources.enumeration import AssignedSplit
+from tidemark.runtime.sources.enumeration import AssignedSplit, BringsReaders
 from tidemark.runtime.sources.files import open_binary
 from tidemark.runtime.sources.plain_data import plain
 from tidemark.runtime.sources.socket_lines import SocketLines
@@ -69,6 +69,9 @@ def open_reader(vertex: Vertex, assigned: AssignedSplit, subtask: int) -> Reader
 
 def _open(vertex: Vertex, assigned: AssignedSplit, subtask: int) -> Reader:
     match vertex.spec:
+        case BringsReaders():
+            reader: Reader = vertex.spec.open_reader(vertex, assigned, subtask)
+            return reader
         case CollectionSourceSpec():
             return _CollectionReader(vertex, assigned, subtask)
         case SequenceSourceSpec():
@@ -105,6 +108,9 @@ class _NamedReader(Reader):
 
     def position(self) -> Any:
         return _call(self._vertex, self._reader.position)
+
+    def watermark(self) -> int | None:
+        return _call(self._vertex, self._reader.watermark)
 
     def wake_fd(self) -> int | None:
         return _call(self._vertex, self._reader.wake_fd)
