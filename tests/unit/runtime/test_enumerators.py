@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+import select
+import socket
 from dataclasses import replace
 
 import pytest
 
 from tidemark import FileSource, NumberSequenceSource, StreamFormat, Types
 from tidemark.api.graph import NodeKind
-from tidemark.api.specs import CollectionSourceSpec
+from tidemark.api.specs import (
+    CollectionSourceSpec,
+    FunctionSourceSpec,
+    SocketSourceSpec,
+    SparkBatchSourceSpec,
+)
 from tidemark.clock import ManualClock
 from tidemark.errors import RestoreError
 from tidemark.plan.vertex import Placement, Vertex
@@ -336,3 +343,35 @@ def test_a_file_that_is_gone_names_the_source(tmp_path):
     with pytest.raises(OperatorFailed, match="FileNotFoundError") as caught:
         open_reader(source, assigned, 0).read(1, 0)
     assert caught.value.info.operator == "numbers"
+
+
+def test_a_socket_reader_wakes_whoever_waits_and_has_no_position():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        source = vertex(SocketSourceSpec("127.0.0.1", listening.getsockname()[1]), 1)
+        job = Continuous(source)
+        with listening.accept()[0] as connection:
+            reader = job.readers["0"]
+            assert len(reader.read(5, 0)) == 0
+            connection.sendall(b"1\n2\n")
+            assert select.select([reader.wake_fd()], [], [], 60)[0]
+            assert reader.read(5, 60).values == ["1", "2"]
+        assert reader.read(5, 60) is None
+        reader.close()
+
+    assert can_run_continuously(source.spec)
+    assert job.enumerator.position(job.positions, {"0"}) is None
+
+
+def test_a_socket_reader_without_a_server_names_the_source():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        source = vertex(SocketSourceSpec("127.0.0.1", free.getsockname()[1]), 1)
+    [assigned] = make_enumerator(source, ManualClock()).start(None)
+
+    with pytest.raises(OperatorFailed, match="cannot connect") as caught:
+        open_reader(source, assigned, 0)
+    assert caught.value.info.operator == "numbers"
+
+
+def test_sources_of_spark_and_source_functions_have_no_readers():
+    assert not can_run_continuously(SparkBatchSourceSpec(None))
+    assert not can_run_continuously(FunctionSourceSpec(None))

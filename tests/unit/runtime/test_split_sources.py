@@ -300,6 +300,23 @@ class Remembers(World):
         raise OSError("only the log hears of it")
 
 
+def test_a_reader_of_the_user_wakes_and_waits_as_long_as_it_is_told(world, name):
+    class Waking(World):
+        def open(self, split, position):
+            reader = super().open(split, position)
+            reader.wake_fd = lambda: 17
+            return reader
+
+    source = vertex(Waking(name).source_spec())
+    reader = open_reader(source, make_enumerator(source, ManualClock()).start(None)[0], 1)
+
+    records = reader.read(2, 0.25)
+
+    assert (records.values, records.subtask) == ([1, 2], 1)
+    assert reader.wake_fd() == 17
+    assert world["asked"] == [("a", 250)]
+
+
 def test_the_drivers_copy_is_its_own_and_fresh_for_every_attempt(name):
     source = Remembers(name)
     enumerator = make_enumerator(vertex(source.source_spec()), ManualClock())
