@@ -289,6 +289,48 @@ def test_a_quiet_split_is_left_out_after_its_idle_timeout():
     assert max(stream.execute_and_collect())[0] == 9000
 
 
+class Hangs(Endless):
+    """One of its methods does not return before the board says so."""
+
+    def __init__(self, board_name, where):
+        super().__init__(board_name)
+        self.where = where
+
+    def hang(self, where):
+        if where == self.where:
+            board(self.board_name).set("hangs")
+            board(self.board_name).wait_set("released")
+
+    def enumerate(self):
+        self.hang("enumerate")
+        return super().enumerate()
+
+    def discover(self):
+        self.hang("discover")
+        return super().discover()
+
+    def open(self, split, position):
+        self.hang("open")
+        return super().open(split, position)
+
+    def notify_checkpoint_complete(self, checkpoint_id, positions):
+        self.hang("notify")
+
+
+@pytest.mark.parametrize("where", ["enumerate", "discover", "open", "notify"])
+def test_a_job_whose_source_hangs_can_be_cancelled(where):
+    seen = new_board()
+    env = local_env({"task.cancellation.timeout": "100 ms"})
+    env.enable_checkpointing(10)
+    counted(env, Hangs(seen.name, where), seen).print()
+    client = env.execute_async()
+    seen.wait_set("hangs")
+
+    client.cancel().result(DEADLINE)
+
+    seen.set("released")
+
+
 def test_a_reader_that_fails_fails_the_job_and_is_named():
     class Failing(Numbers):
         def open(self, split, position):
