@@ -234,6 +234,10 @@ class ContinuousExecution(JobExecution):
         self.progress.records += event.records_in
         for vertex, count in event.records_out.items():
             self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
+        total = event.busy_ms + event.waiting_ms + event.idle_ms
+        if total:
+            shares = event.busy_ms / total, event.waiting_ms / total, event.idle_ms / total
+            self.progress.shares[event.task] = shares
         self._watermarks[event.task] = event.watermark
         self.progress.watermark = min(self._watermarks.values(), default=MIN_WATERMARK)
         self._task_metrics[event.task] = event.metrics
