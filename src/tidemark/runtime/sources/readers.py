@@ -47,6 +47,10 @@ class Reader(ABC):
     def position(self) -> Any:
         """Where the split goes on behind the last record read; plain data, as `AssignedSplit.position`."""
 
+    def watermark(self) -> int | None:
+        """How far event time is behind what was read, if the split itself says so; None: it never does."""
+        return None
+
     def wake_fd(self) -> int | None:
         """What becomes readable when there is something to read; None: ask.
 
