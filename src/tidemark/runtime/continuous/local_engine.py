@@ -33,7 +33,7 @@ __all__ = ["Chooser", "ContinuousLocalEngine", "in_turns"]
 Chooser = Callable[[Sequence[int]], int]
 """Picks the next task to step among those that may."""
 
-_STEPS = 256
+_STEPS = 32
 """Steps before the job's thread is asked for; it serves requests and looks for due checkpoints in between."""
 
 
