@@ -119,6 +119,11 @@ if TYPE_CHECKING:
     from tidemark.api.output_tag import OutputTag
     from tidemark.api.sink import DataStreamSink
     from tidemark.api.slot_sharing import SlotSharingGroup
+    from tidemark.api.split_source import (
+        Split,
+        SplitReader,
+        SplitSource,
+    )
     from tidemark.api.state_backends import (
         CustomStateBackend,
         EmbeddedRocksDBStateBackend,
@@ -430,6 +435,9 @@ __all__ = [
     "Source",
     "SourceContext",
     "SourceFunction",
+    "Split",
+    "SplitReader",
+    "SplitSource",
     "State",
     "StateBackend",
     "StateBackendFactory",
@@ -502,6 +510,7 @@ _NAMES_BY_MODULE = {
     "tidemark.api.output_tag": "OutputTag",
     "tidemark.api.sink": "DataStreamSink",
     "tidemark.api.slot_sharing": "SlotSharingGroup",
+    "tidemark.api.split_source": "Split SplitReader SplitSource",
     "tidemark.api.state_backends": """
         CustomStateBackend EmbeddedRocksDBStateBackend FsStateBackend HashMapStateBackend MemoryStateBackend
         PredefinedOptions RocksDBStateBackend StateBackend StateBackendFactory

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import ssl
 import struct
@@ -117,6 +118,16 @@ class Connection:
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise WireClosed(f"{self.address} sent a frame that is not ours: {exc}") from exc
         return header, self._exactly(body_len)
+
+    def readable(self) -> bool:
+        """Whether `receive` has something to begin with, or will say that the peer is gone."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+    def fileno(self) -> int:
+        """What a selector waits for."""
+        return self._socket.fileno()
 
     def set_timeout(self, seconds: float | None) -> None:
         """Bound every later receive."""

@@ -27,7 +27,12 @@ from tidemark.api.job import JobClient, JobExecutionResult
 from tidemark.api.programmed_options import options_of
 from tidemark.api.spark_schema import type_of_schema
 from tidemark.api.spark_sources import stream_spec
-from tidemark.api.specs import CollectionSourceSpec, FunctionSourceSpec, SparkBatchSourceSpec
+from tidemark.api.specs import (
+    CollectionSourceSpec,
+    FunctionSourceSpec,
+    SocketSourceSpec,
+    SparkBatchSourceSpec,
+)
 from tidemark.api.state_backends import (
     MemoryStateBackend,
     StateBackend,
@@ -52,7 +57,7 @@ from tidemark.config import (
 from tidemark.config.loader import overlay
 from tidemark.errors import ConfigError
 from tidemark.types.time import TimeLike
-from tidemark.types.typeinfo import TypeInformation
+from tidemark.types.typeinfo import TypeInformation, Types
 
 __all__ = ["StreamExecutionEnvironment"]
 
@@ -246,10 +251,11 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         source_name: str,
         type_info: Any = None,
     ) -> DataStream:
-        """The stream of a built-in `Source`.
+        """The stream of a built-in `Source`, or of a `SplitSource` of your own.
 
         Raises:
             TypeError: Not a `Source`, or not a `WatermarkStrategy`.
+            ConfigError: The attributes of a `SplitSource` contradict each other.
         """
         if not isinstance(source, Source):
             raise TypeError(f"from_source() needs a Source, not {source!r}.")
@@ -271,6 +277,56 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         spec = FunctionSourceSpec(source_func)
         parallelism = None if isinstance(source_func, ParallelSourceFunction) else 1
         return stream_from_source(self, spec, source_name, optional_type(type_info), parallelism)
+
+    def socket_text_stream(
+        self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0
+    ) -> DataStream:
+        """The text that a server sends, cut at the delimiter, with parallelism 1; for trying things out.
+
+        A socket cannot be read again: text that was read behind the last checkpoint is lost when the job fails. On
+        Spark the driver connects, or in continuous execution a worker.
+
+        Args:
+            hostname: Where the server listens.
+            port: There.
+            delimiter: What ends a record; with a line feed, a carriage return before it is removed too.
+            max_retry: How many connections in all may be made if the server closes them; 0 or 1: the stream ends
+                when it closes the first, negative: it never ends.
+
+        Raises:
+            ConfigError: No such port, or an empty delimiter.
+        """
+        if not 0 < port < 1 << 16:
+            raise ConfigError(f"The port must be between 1 and 65535, not {port}.")
+        if not delimiter:
+            raise ConfigError("The delimiter of a socket stream must not be empty.")
+        spec = SocketSourceSpec(hostname, port, delimiter, max_retry)
+        return stream_from_source(self, spec, "Socket Stream", Types.STRING(), 1)
+
+    def from_python_data_source(
+        self,
+        data_source: Any,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str = "Python Data Source",
+        type_info: Any = None,
+    ) -> DataStream:
+        """The rows of a streaming data source that was written for Spark in Python, read without Spark's streaming.
+
+        Args:
+            data_source: An object of a class derived from `pyspark.sql.datasource.DataSource`. Its stream reader
+                works in one task, and has to give the rows between two offsets in the same order each time.
+            watermark_strategy: Timestamps and watermarks of the rows.
+            source_name: Of the source.
+            type_info: Type of the rows; from the source's schema if it is not given.
+
+        Raises:
+            TypeError: Not a `DataSource`, or not a `WatermarkStrategy`.
+            ConfigError: Its schema is text that only Spark can read, and there is no session.
+        """
+        module = importlib.import_module("tidemark.runtime.sources.python_data_source")
+        return self.from_source(
+            module.PythonDataSource(data_source), watermark_strategy, source_name, type_info
+        )
 
     def from_spark_stream(
         self, df: Any, type_info: Any = None, *, partition_by: str | Sequence[str] | None = None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidemark.api.collect import CollectBuffer
     from tidemark.api.connectors.file_system import FileSink
     from tidemark.api.output_tag import OutputTag
+    from tidemark.api.split_source import SplitSource
     from tidemark.api.watermarks import WatermarkStrategy
     from tidemark.api.windows.assigners import WindowAssigner
     from tidemark.api.windows.triggers import Trigger
@@ -40,11 +41,13 @@ __all__ = [
     "ReduceSpec",
     "SequenceSourceSpec",
     "SinkSpec",
+    "SocketSourceSpec",
     "SourceSpec",
     "SparkBatchSourceSpec",
     "SparkSourceSpec",
     "SparkStreamSourceSpec",
     "SparkWriterSinkSpec",
+    "SplitSourceSpec",
     "TimestampsSpec",
     "WindowSpec",
 ]
@@ -239,6 +242,36 @@ class FunctionSourceSpec(SourceSpec):
     def for_tasks(self) -> Self:
         """Without the function."""
         return replace(self, function=None)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSourceSpec(SourceSpec):
+    """A `SplitSource` of the user: enumerated in the driver, read in tasks."""
+
+    kind: ClassVar[str] = "splits"
+    source: SplitSource[Any]
+
+    @property
+    def bounded(self) -> bool:
+        """What the source says."""
+        return self.source.bounded
+
+
+@dataclass(frozen=True, slots=True)
+class SocketSourceSpec(SourceSpec):
+    """Text from a socket, cut at a delimiter; cannot be replayed."""
+
+    kind: ClassVar[str] = "socket"
+    host: str
+    port: int
+    delimiter: str = "\n"
+    max_retry: int = 0
+    """How many connections may be made in all, if not one; negative: without end."""
+
+    @property
+    def bounded(self) -> bool:
+        """Nobody knows when the other side closes."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)

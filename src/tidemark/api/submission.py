@@ -14,7 +14,7 @@ from tidemark.api.executor import (
 )
 from tidemark.api.functions import CheckpointedFunction, ListCheckpointed
 from tidemark.api.graph import Edge, Graph, Node, Ship
-from tidemark.api.specs import FunctionSourceSpec, IterationHeadSpec, QueryableSpec
+from tidemark.api.specs import FunctionSourceSpec, IterationHeadSpec, QueryableSpec, SocketSourceSpec
 from tidemark.config.options import set_without_effect
 from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperationException
 
@@ -151,6 +151,12 @@ def _check_batch(graph: Graph) -> None:
 
 def _warn_about_sources(graph: Graph) -> None:
     for node in graph.nodes.values():
+        if isinstance(node.spec, SocketSourceSpec):
+            _LOG.warning(
+                "Source '%s' reads a socket, which cannot be read again: after a failure, what came since the last "
+                "checkpoint is lost.",
+                node.name,
+            )
         if not isinstance(node.spec, FunctionSourceSpec):
             continue
         if not isinstance(node.spec.function, CheckpointedFunction | ListCheckpointed):

@@ -7,6 +7,7 @@ from tidemark.config.configuration import Configuration
 from tidemark.config.loader import effective_configuration
 from tidemark.config.modes import (
     CheckpointingMode,
+    ExecutionMode,
     ExternalizedCheckpointCleanup,
     ExternalizedCheckpointRetention,
     RuntimeExecutionMode,
@@ -26,6 +27,7 @@ __all__ = [
     "ConfigOption",
     "ConfigOptions",
     "Configuration",
+    "ExecutionMode",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "MemorySize",

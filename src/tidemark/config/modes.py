@@ -6,6 +6,7 @@ from enum import Enum
 
 __all__ = [
     "CheckpointingMode",
+    "ExecutionMode",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FallbackPolicy",
@@ -38,6 +39,14 @@ class FallbackPolicy(Enum):
     NEVER = 0
     WITHDRAW = 1
     DUPLICATE = 2
+
+
+class ExecutionMode(Enum):
+    """Whether a streaming job runs epoch by epoch or without end."""
+
+    AUTO = 0
+    EPOCHS = 1
+    CONTINUOUS = 2
 
 
 class RuntimeExecutionMode(Enum):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.config.modes import (
     CheckpointingMode,
+    ExecutionMode,
     ExternalizedCheckpointRetention,
     FallbackPolicy,
     RuntimeExecutionMode,
@@ -426,8 +427,29 @@ class Options:
         .duration_type()
         .default_value("200 ms")
         .within(0)
-        .with_description("How often periodic watermark generators are asked.")
-        .no_effect("watermarks move once per epoch")
+        .with_description(
+            "How often periodic watermark generators are asked in continuous execution; in epochs they are asked once "
+            "per epoch."
+        )
+    )
+    EXECUTION_MODE = (
+        _key("execution.mode")
+        .enum_type(ExecutionMode)
+        .default_value(ExecutionMode.AUTO)
+        .with_description(
+            "EPOCHS: one Spark job per epoch. CONTINUOUS: tasks that last and barriers that flow with "
+            "the records, milliseconds instead of epochs; refused if a source, a sink or Spark cannot. AUTO: "
+            "CONTINUOUS where everything can, else EPOCHS."
+        )
+    )
+    BUFFER_TIMEOUT = (
+        _key("execution.buffer-timeout")
+        .duration_type()
+        .default_value("0 ms")
+        .within(0)
+        .with_description(
+            "How long a task waits after a small batch in continuous execution, so that what follows travels together."
+        )
     )
 
 

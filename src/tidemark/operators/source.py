@@ -137,6 +137,8 @@ class SourceOperator(FunctionOperator):
         self._buffer: deque[tuple[Any, int | None]] = deque()
         self._marks = 0
         self._room = threading.Condition()
+        self._ready = threading.Event()
+        """Set while there may be something to take."""
         self._closed = False
         self._done = False
         self._idle = False
@@ -145,6 +147,7 @@ class SourceOperator(FunctionOperator):
         self._watermark = MIN_WATERMARK
         self.lock = CheckpointLock(self._wait_for_room)
         self.on_ready: Callable[[], None] = lambda: None
+        """Called when there is something to take, or to learn from `status`."""
 
     def initialize(self, restored: RestoredState | None) -> None:
         """Take back what was buffered at the cut, then let the user restore."""
@@ -165,7 +168,7 @@ class SourceOperator(FunctionOperator):
         """Call the user's `open` and start `run`."""
         super().open()
         if self._done:
-            self.on_ready()
+            self._tell()
             return
         name = f"source {self._environment.info.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -186,11 +189,19 @@ class SourceOperator(FunctionOperator):
             if item[0] is _MARK:
                 self._marks += 1
         if was_empty:
-            self.on_ready()
+            self._tell()
 
     def mark_idle(self) -> None:
         """See `SourceContext.mark_as_temporarily_idle`."""
         self._idle = True
+        self._tell()
+
+    def wait_ready(self, timeout: float) -> None:
+        """Wait until there is something to take, `timeout` seconds at most; from any thread."""
+        self._ready.wait(timeout)
+
+    def _tell(self) -> None:
+        self._ready.set()
         self.on_ready()
 
     def take(self, out: Output) -> dict[str, Any]:
@@ -203,6 +214,8 @@ class SourceOperator(FunctionOperator):
             Exception: What the user's `run` raised.
         """
         buffer = self._buffer
+        # First: whatever is added from here on is told again.
+        self._ready.clear()
         before = len(out.values)
         exact = self._marks <= _EXACT_MARKS
         watermark = self._watermark
@@ -225,6 +238,8 @@ class SourceOperator(FunctionOperator):
             raise self._error
         raised = watermark > self._watermark
         self._watermark = watermark
+        if buffer:
+            self._ready.set()
         return {
             **self.status(),
             "taken": len(out.values) - before,
@@ -301,7 +316,7 @@ class SourceOperator(FunctionOperator):
             self._error = exc
         else:
             self._done = True
-        self.on_ready()
+        self._tell()
 
     def _wait_for_room(self) -> None:
         if len(self._buffer) < CAPACITY:

@@ -82,3 +82,7 @@ class Deployment:
     """The snapshot is a checkpoint of this very job, so incremental ones may build on its files."""
     watermarks: dict[str, int] = field(default_factory=dict)
     """Uid -> watermark the operator had at the cut; absent: none yet."""
+    channels: int = 0
+    """Number of tasks in continuous execution; 0 in epochs."""
+    aligned: bool = True
+    """Whether channels wait for each other at a barrier (exactly once)."""

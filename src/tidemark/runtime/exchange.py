@@ -25,7 +25,17 @@ from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.runtime.records import ANY_SUBTASK, Records
 from tidemark.wire import WireClosed
 
-__all__ = ["Connect", "Exchange", "Link", "Release", "Task", "ToSlot"]
+__all__ = [
+    "Connect",
+    "Exchange",
+    "FrameSender",
+    "Link",
+    "Release",
+    "SlotAnswers",
+    "Task",
+    "ToSlot",
+    "slot_lost",
+]
 
 
 class Link(Protocol):
@@ -76,8 +86,7 @@ class Exchange:
         self._links: dict[int, Link] = {}
         self._pending: dict[int, bool] = {}
         self._sequence = [0] * vertex.parallelism
-        self._main = codec_for(vertex.output_type)
-        self._sides = {tag: codec_for(kind) for tag, kind in vertex.side_types.items()}
+        self._answers = SlotAnswers(vertex)
 
     def send(self, slot: int, edge_at: int, flags: int, body: Any) -> None:
         """Send a frame to a subtask, after its answer to the one before has been read and passed on.
@@ -93,7 +102,7 @@ class Exchange:
             try:
                 link = self._links[slot] = self._task.connect(slot)
             except WireClosed as exc:
-                raise _lost(slot) from exc
+                raise slot_lost(slot) from exc
         directive = self._task.directive
         header = BatchHeader(
             self.vertex.id,
@@ -110,7 +119,7 @@ class Exchange:
         try:
             link.send(header, body)
         except WireClosed as exc:
-            raise _lost(slot) from exc
+            raise slot_lost(slot) from exc
         self._pending[slot] = True
 
     def open_untouched(self) -> None:
@@ -143,7 +152,7 @@ class Exchange:
         try:
             header, body = self._links[slot].receive()
         except WireClosed as exc:
-            raise _lost(slot) from exc
+            raise slot_lost(slot) from exc
         if header[0] == "error":
             raise OperatorFailed(pickle.loads(body))
         _ok, timer, sections, status = header
@@ -151,15 +160,28 @@ class Exchange:
         if status is not None:
             self._task.report.position = status
             self._task.report.records_in += status["taken"]
+        for tag, records in self._answers.records(sections, body, slot):
+            if self.vertex.kind is NodeKind.SOURCE:
+                self._task.report.records_in += len(records)
+            self._task.emit(self.vertex.id, tag, records)
+
+
+class SlotAnswers:
+    """Decodes what the subtasks of one slot vertex answer."""
+
+    def __init__(self, vertex: Vertex) -> None:
+        """Know the types of what the vertex emits."""
+        self._main = codec_for(vertex.output_type)
+        self._sides = {tag: codec_for(kind) for tag, kind in vertex.side_types.items()}
+
+    def records(self, sections: Any, body: Any, slot: int) -> Iterator[tuple[str | None, Records]]:
+        """The records of each (tag, flags, size) in `sections`, which lie in `body` one after the other."""
         view = memoryview(body)
         at = 0
         for tag, flags, size in sections:
             codec = self._main if tag is None else self._sides.get(tag)
             if codec is not None:
-                records = _decoded(codec, flags, view[at : at + size], slot)
-                if self.vertex.kind is NodeKind.SOURCE:
-                    self._task.report.records_in += len(records)
-                self._task.emit(self.vertex.id, tag, records)
+                yield tag, _decoded(codec, flags, view[at : at + size], slot)
             at += size
 
 
@@ -172,10 +194,19 @@ def _decoded(codec: BatchCodec, flags: int, body: Any, slot: int) -> Records:
     return Records(None, timestamps, slot, column, codec.serializer)
 
 
+class FrameSender(Protocol):
+    """Where the records of an edge go: the subtasks of one slot vertex."""
+
+    vertex: Vertex
+
+    def send(self, slot: int, edge_at: int, flags: int, body: Any) -> None:
+        """Send a frame to a subtask, in order."""
+
+
 class ToSlot:
     """Splits the records of one edge over the subtasks of a slot vertex."""
 
-    def __init__(self, exchange: Exchange, edge_at: int, start: int) -> None:
+    def __init__(self, exchange: FrameSender, edge_at: int, start: int) -> None:
         """Send the records of input number `edge_at`; what is dealt out in turns begins at subtask `start`."""
         vertex = exchange.vertex
         self._exchange = exchange
@@ -298,5 +329,6 @@ def _select_key(edge: Edge) -> Callable[[Any], Any]:
     return selector.get_key if isinstance(selector, KeySelector) else selector
 
 
-def _lost(slot: int) -> SlotLostError:
+def slot_lost(slot: int) -> SlotLostError:
+    """What a task says when the connection to a slot breaks."""
     return SlotLostError(f"Slot {slot} is gone: its process died or its machine is unreachable.", slot=slot)

@@ -113,8 +113,10 @@ class JobExecution:
         """Called, from any thread, when a source has something to read."""
         self.reached: Callable[[str], None] = lambda _point: None
         """Called at every crash point; tests raise here."""
-        self.paused = False
+        self._paused = False
         """While set, sources are not read: the job is about to stop."""
+        self._barriers: dict[int, DriverState] = {}
+        """Snapshots in the making -> what the driver contributes, as of their barrier."""
         plan = build_plan(graph, settings, self.job_id)
         self.plan, restored = open_savepoint(plan, graph, settings, storage.savepoints)
         self.snapshots = JobSnapshots(
@@ -122,7 +124,9 @@ class JobExecution:
         )
         self._functions = dump_functions(self.plan.in_slots())
         self.watermarks = WatermarkTracker(self.plan)
-        context = DriverSourceContext(self.plan, clock, engine.source_status, lambda: self.on_input())
+        context = DriverSourceContext(
+            self.plan, clock, engine.source_status, lambda: self.on_input(), engine.worker
+        )
         self.sources = {v.id: make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
         sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
         self.sinks = {v.id: make_driver_sink(v, self.job_id, settings.configuration) for v in sinks}
@@ -179,12 +183,17 @@ class JobExecution:
             prepared = metadata.sink_commits.get(uid, b"") if metadata is not None else b""
             restored = None if snapshot is None else snapshot.checkpoint_id
             self.engine.worker.call(sink.restore, restored, prepared)
-        self.snapshots.new_attempt(frozenset(range(self.plan.slots)), first=self.attempt == 0)
+        self._barriers.clear()
+        self.snapshots.new_attempt(self._participants(), first=self.attempt == 0)
         self.progress.first_checkpoint = self.coordinator.next_checkpoint_id
         self.progress.restored_from = None if snapshot is None else snapshot.checkpoint_id
         if snapshot is not None:
             self.coordinator.statistics.restored += 1
         self._running = True
+
+    def _participants(self) -> frozenset[int]:
+        """Who has to acknowledge every snapshot."""
+        return frozenset(range(self.plan.slots))
 
     def _claim_sinks(self, snapshot: CompletedSnapshot | None, metadata: CheckpointMetadata | None) -> None:
         if metadata is not None:
@@ -208,6 +217,37 @@ class JobExecution:
 
     # Steps
 
+    def advance(self) -> bool:
+        """Do the next piece of work; False if there is nothing to do now.
+
+        Raises:
+            ExecutionError: User code, a task, a worker or a slot failed; the attempt is over.
+        """
+        work = self.poll()
+        if work is not None:
+            self.run_epoch(work)
+        return work is not None
+
+    def finished(self) -> bool:
+        """Whether the end of all input has passed every operator."""
+        return self.watermarks.finished()
+
+    def pause(self) -> None:
+        """Read nothing until `resume`."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on reading."""
+        self._paused = False
+
+    def drain(self) -> None:
+        """Let every source end here."""
+        self.watermarks.end_all()
+
+    def draining(self) -> bool:
+        """Whether the end of time is still on its way."""
+        return self.watermarks.travelling()
+
     def poll(self) -> EpochWork | None:
         """Work for the next epoch, or None if nothing is to be done now."""
         now = self.clock.now()
@@ -220,7 +260,7 @@ class JobExecution:
         inputs: list[TaskInput] = []
         frames: dict[int, Any] = {}
         for vertex_id, source in self.sources.items():
-            polled = None if self.paused else source.poll()
+            polled = None if self._paused else source.poll()
             if polled is None:
                 continue
             inputs += [TaskInput(vertex_id, at, split) for at, split in polled.numbered()]
@@ -321,11 +361,15 @@ class JobExecution:
     # Effects of snapshots
 
     def driver_state(self, checkpoint_id: int) -> DriverState:
-        """What the driver contributes to a snapshot at its barrier; sinks prepare their commit."""
+        """What the driver contributes to a snapshot, as of its barrier."""
+        return self._barriers.pop(checkpoint_id)
+
+    def _take_stock(self, checkpoint_id: int) -> DriverState:
+        """Nothing is in flight: where sources stand, how far time is; sinks prepare their commit."""
         positions = {
             source.vertex.uid: pack(position)
             for source in self.sources.values()
-            if (position := self.engine.worker.call(source.position)) is not None
+            if (position := self.engine.worker.call(source.position, checkpoint_id)) is not None
         }
         commits = {
             sink.vertex.uid: data for sink in self.sinks.values() if (data := sink.prepare(checkpoint_id))
@@ -334,7 +378,12 @@ class JobExecution:
         return DriverState(positions, commits, marks, partition_marks, self.epoch, self.lineage)
 
     def cut(self, request: CutRequest) -> SlotDeclined | None:
-        """Cut every slot."""
+        """Take stock, and cut every slot."""
+        state = self._take_stock(request.checkpoint_id)
+        if request.checkpoint_id not in self.coordinator.pending():
+            # It took a source so long to say where it stands that the snapshot has been given up.
+            return None
+        self._barriers[request.checkpoint_id] = state
         for slot, outcome in self.engine.cut(request):
             if isinstance(outcome, BaseException):
                 reason = getattr(outcome, "reason", FailureReason.DECLINED)
@@ -359,6 +408,7 @@ class JobExecution:
 
     def abort(self, checkpoint_id: int) -> None:
         """Tell slots that a snapshot was given up."""
+        self._barriers.pop(checkpoint_id, None)
         self.engine.notify_aborted(checkpoint_id)
 
     # The end
@@ -434,12 +484,20 @@ class JobExecution:
             job_parameters=self.plan.job_parameters,
             watermarks=marks,
         )
+        self._deploy_all(common, snapshot, metadata)
+
+    def _deploy_all(
+        self, common: Deployment, snapshot: CompletedSnapshot | None, metadata: CheckpointMetadata | None
+    ) -> None:
         self.engine.deploy(deployments(common, self.plan, self.snapshots.layout, snapshot, metadata))
 
     def _observe_sources(self) -> None:
         for vertex_id, source in self.sources.items():
             watermark, idle = source.watermark()
             self.watermarks.source(vertex_id, watermark, idle=idle, ended=source.ended)
+            splits = source.live_splits()
+            if splits is not None:
+                self.watermarks.expect(vertex_id, splits, self.clock.now())
 
 
 def _next_timers(result: EpochResult) -> dict[tuple[int, int], int | None]:

@@ -35,7 +35,7 @@ from tidemark.scratch import ScratchDirectory
 from tidemark.slot.host import SlotHost
 from tidemark.subtask.snapshots import acknowledgement
 
-__all__ = ["LocalEngine"]
+__all__ = ["FencedSink", "LocalEngine"]
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class _DirectLink:
         return answer
 
 
-class _FencedSink:
+class FencedSink:
     """A task's sink that takes nothing from a thread that was left behind."""
 
     def __init__(self, sink: TaskSink, left: threading.Event) -> None:
@@ -177,7 +177,7 @@ class LocalEngine:
         make = make_task_sink(self._plan, work.directive)
 
         def fenced(vertex: Vertex, partition: int) -> TaskSink:
-            return _FencedSink(make(vertex, partition), left)
+            return FencedSink(make(vertex, partition), left)
 
         result = EpochResult()
         tasks: list[Any] = list(work.inputs) or [None]
@@ -220,14 +220,18 @@ class LocalEngine:
         if any(isinstance(outcome, BaseException) for _slot, outcome in outcomes):
             return outcomes
         for slot, host in enumerate(self.hosts):
-            if request.synchronous:
-                self._write(slot, host, request)
-            else:
-                self._pool.submit(self._write, slot, host, request)
+            self._write_soon(slot, host, request)
         return outcomes
 
+    def _write_soon(self, slot: int, host: SlotHost, request: CutRequest) -> None:
+        if request.synchronous:
+            self._write(slot, host, request)
+        else:
+            self._pool.submit(self._write, slot, host, request)
+
     def _write(self, slot: int, host: SlotHost, request: CutRequest) -> None:
-        self._events.put(acknowledgement(slot, request, host.write))
+        aligned = host.alignment_ms(request.checkpoint_id)
+        self._events.put(acknowledgement(slot, request, host.write, aligned))
         self.on_event()
 
     def notify_complete(self, checkpoint_id: int) -> None:

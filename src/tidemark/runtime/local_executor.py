@@ -16,6 +16,9 @@ from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.cancellation import Cancellation
+from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks
+from tidemark.runtime.continuous.execution import ContinuousExecution
+from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
@@ -24,7 +27,7 @@ from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sources.factory import make_source
-from tidemark.runtime.storage_plan import storage_plan, warn_of_others
+from tidemark.runtime.storage_plan import StoragePlan, storage_plan, warn_of_others
 from tidemark.scratch import sweep_scratch
 
 __all__ = ["LocalExecutor"]
@@ -43,20 +46,10 @@ class LocalExecutor:
         sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
         storage = storage_plan(settings)
         warn_of_others(storage, settings)
-        engine = LocalEngine(
-            self._clock, storage.savepoints, cancellation=Cancellation.of(settings.configuration)
-        )
         job_id = new_job_id()
-        execution = JobExecution(
-            graph,
-            settings,
-            job_id,
-            engine,
-            make_source,
-            self._clock,
-            storage,
-            BackendChoice.of(settings.state_backend),
-        )
+        execution = self._execution(graph, settings, job_id, storage)
+        engine = execution.engine
+        assert isinstance(engine, LocalEngine)
         token = secrets.token_bytes(32)
         queries = LocalQueryServers(engine, token, ports_of(settings, Options.QUERYABLE_SERVER_PORTS))
         sockets = socket_directory(job_id)
@@ -83,6 +76,20 @@ class LocalExecutor:
             raise
         runner.start()
         return JobHandle(runner)
+
+    def _execution(
+        self, graph: Graph, settings: JobSettings, job_id: str, storage: StoragePlan
+    ) -> JobExecution:
+        choice = choose_mode(graph, settings)
+        backend = BackendChoice.of(settings.state_backend)
+        cancellation = Cancellation.of(settings.configuration)
+        if not choice.continuous:
+            engine = LocalEngine(self._clock, storage.savepoints, cancellation=cancellation)
+            return JobExecution(graph, settings, job_id, engine, make_source, self._clock, storage, backend)
+        tasks = ContinuousLocalEngine(
+            self._clock, storage.savepoints, number_of_tasks(graph, settings), cancellation=cancellation
+        )
+        return ContinuousExecution(graph, settings, job_id, tasks, self._clock, storage, backend)
 
 
 def refuse_spark(graph: Graph) -> None:

@@ -1,13 +1,14 @@
 """One task's way through the whole graph: fused operators, exchanges with slots, sinks.
 
-A pipeline lives for one source partition in one epoch, in a Spark task or in the local executor. Records
-are pushed in at a source; what slots answer is pushed on. Records of one pipeline reach a slot in order.
+Records are pushed in at a source; what slots answer is pushed on. Records of one task reach a slot in order. In
+epochs a `Pipeline` lives for one source partition in one epoch, in a Spark task or in the local executor; in
+continuous execution a `Flow` lives as long as the attempt (`runtime.continuous.task`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from tidemark.api.graph import Edge, NodeKind, Ship
@@ -22,12 +23,12 @@ from tidemark.plan.vertex import Placement, Vertex
 from tidemark.protocol.batch import Batch
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.protocol.reports import EpochDirective, TaskReport
-from tidemark.runtime.exchange import Connect, Exchange, Release, ToSlot
+from tidemark.runtime.exchange import Connect, Exchange, FrameSender, Release, ToSlot
 from tidemark.runtime.records import ANY_SUBTASK, Records
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.subtask.subtask import Subtask, operator_of
 
-__all__ = ["Pipeline", "TaskSink"]
+__all__ = ["Flow", "Pipeline", "TaskSink"]
 
 
 class TaskSink(Protocol):
@@ -52,7 +53,7 @@ class _ToOperator:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Flow,
         vertex: Vertex,
         operator: Operator,
         input_index: int,
@@ -103,31 +104,43 @@ class _ToOperator:
         return Records(values, batch.timestamps, subtask)
 
 
-class Pipeline:
-    """Pushes the records of one source partition through the graph, for one epoch."""
+class Flow:
+    """The part of a graph that one task runs itself, between its sources, the slots and its sinks.
+
+    Attributes:
+        plan: The whole job.
+        partition: Number of the task.
+        report: What the driver will be told.
+    """
 
     def __init__(
         self,
         plan: JobPlan,
-        directive: EpochDirective,
-        source: int,
         partition: int,
-        connect: Connect,
-        release: Release,
+        attempt: int,
+        report: TaskReport,
+        slots: Mapping[int, FrameSender],
         make_sink: Callable[[Vertex, int], TaskSink],
         clock: Clock | None = None,
     ) -> None:
+        """Build and open every fused operator.
+
+        Args:
+            plan: The whole job.
+            partition: Number of the task.
+            attempt: Of the job.
+            report: What is counted goes here.
+            slots: Slot vertex -> what sends records to it.
+            make_sink: Makes the task side of a sink for this task.
+            clock: Processing time.
+        """
         self.plan = plan
-        self.directive = directive
-        self.source = source
         self.partition = partition
-        self.connect = connect
-        self.release = release
-        self.report = TaskReport(source, partition)
+        self.report = report
+        self._attempt = attempt
+        self._senders = slots
         self._clock = clock or SystemClock()
         self._metrics = MetricRegistry()
-        self._exchanges = [Exchange(self, vertex) for vertex in plan.in_slots()]
-        self._by_vertex = {exchange.vertex.id: exchange for exchange in self._exchanges}
         self._operators: dict[int, Operator] = {}
         self._sinks: dict[int, TaskSink] = {}
         self._make_sink = make_sink
@@ -145,40 +158,30 @@ class Pipeline:
             stamp(records)
         else:
             self.emit(source, None, records)
-        self._drain_feedback()
+        self.drain_feedback()
 
-    def push_from(self, origin: tuple[Any, ...], source: int, records: Records) -> None:
-        """Push records that all come from one partition of the external system, and report timestamps as its."""
-        self.push(source, records)
+    def stamped(self, *, fused: bool) -> Iterator[tuple[int, int]]:
+        """Assigners, fused to their sources or not, that saw timestamps since the last call, and the newest one."""
         for vertex_id, operator in self._operators.items():
-            if isinstance(operator, TimestampsOperator) and self.plan.is_fused(vertex_id):
+            if isinstance(operator, TimestampsOperator) and self.plan.is_fused(vertex_id) is fused:
                 newest = operator.take_max_timestamp()
                 if newest is not None:
-                    known = self.report.origins.setdefault(vertex_id, {})
-                    known[origin] = max(newest, known.get(origin, newest))
+                    yield vertex_id, newest
 
-    def pull(self, source: int, slot: int) -> None:
-        """Take what the source function in `slot` has buffered, and push it on."""
-        self._by_vertex[source].touch(slot)
+    def advance_watermark(self, vertex_id: int, watermark: int) -> None:
+        """Tell a fused operator how far event time has come; without effect on other vertices."""
+        operator = self._operators.get(vertex_id)
+        if operator is not None:
+            operator.advance_watermark(watermark, Output())
 
-    def finish(self, closer: bool) -> TaskReport:
-        """Read all answers; the `closer` also touches subtasks nobody sent to. Then the report is final."""
-        for exchange in self._exchanges:
-            if closer:
-                exchange.open_untouched()
-            exchange.flush()
-        while self._drain_feedback() or any([exchange.flush() for exchange in self._exchanges]):
-            pass
-        for vertex_id, operator in self._operators.items():
-            if isinstance(operator, TimestampsOperator):
-                self.report.observed[vertex_id] = operator.max_timestamp
+    def metrics(self) -> dict[str, Any]:
+        """Metrics of the user's fused functions."""
+        return self._metrics.snapshot()
+
+    def close(self) -> None:
+        """Close every fused operator."""
+        for operator in self._operators.values():
             operator.close()
-        for sink in self._sinks.values():
-            sink.close(self.report)
-        self.report.metrics = self._metrics.snapshot()
-        for exchange in self._exchanges:
-            exchange.release()
-        return self.report
 
     def rows(self) -> Iterator[tuple[str, bytes]]:
         """Rows that sinks have for the driver."""
@@ -197,7 +200,8 @@ class Pipeline:
             # The loop has the type of its first input; what comes back may have another, or none.
             self._fed_back.append((head, records.as_objects()))
 
-    def _drain_feedback(self) -> bool:
+    def drain_feedback(self) -> bool:
+        """Send on what came back to the heads of loops; True if there was something."""
         busy = bool(self._fed_back)
         while self._fed_back:
             head, records = self._fed_back.popleft()
@@ -229,24 +233,75 @@ class Pipeline:
 
     def _started(self, vertex: Vertex) -> Operator:
         plan = self.plan
-        info = vertex.subtask(
-            self.partition % vertex.parallelism, self.directive.attempt, plan.job_parameters
-        )
+        info = vertex.subtask(self.partition % vertex.parallelism, self._attempt, plan.job_parameters)
         subtask = Subtask(
             operator_of(vertex), info, clock=self._clock, metrics=self._metrics, batch_mode=plan.batch_mode
         )
         subtask.start()
-        watermark = self.directive.watermarks.get(vertex.id)
-        if watermark is not None:
-            subtask.operator.advance_watermark(watermark, Output())
         return subtask.operator
 
     def _consumer(self, vertex: Vertex, at: int, edge: Edge) -> Callable[[Records], None]:
         if vertex.placement is Placement.SLOT:
-            return ToSlot(self._by_vertex[vertex.id], at, self.partition % vertex.parallelism)
+            return ToSlot(self._senders[vertex.id], at, self.partition % vertex.parallelism)
         if vertex.kind is NodeKind.SINK:
             write = self._sinks[vertex.id].write
             # A sink goes by the type of its first input; a union may have brought others, as objects.
             same = vertex.input_types[at] == vertex.input_types[0]
             return write if same else lambda records: write(records.as_objects())
         return _ToOperator(self, vertex, self._operators[vertex.id], edge.input_index, edge.ship)
+
+
+class Pipeline(Flow):
+    """Pushes the records of one source partition through the graph, for one epoch."""
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        directive: EpochDirective,
+        source: int,
+        partition: int,
+        connect: Connect,
+        release: Release,
+        make_sink: Callable[[Vertex, int], TaskSink],
+        clock: Clock | None = None,
+    ) -> None:
+        self.directive = directive
+        self.source = source
+        self.connect = connect
+        self.release = release
+        self._exchanges = {vertex.id: Exchange(self, vertex) for vertex in plan.in_slots()}
+        report = TaskReport(source, partition)
+        super().__init__(plan, partition, directive.attempt, report, self._exchanges, make_sink, clock)
+        for vertex_id, watermark in directive.watermarks.items():
+            self.advance_watermark(vertex_id, watermark)
+
+    def push_from(self, origin: tuple[Any, ...], source: int, records: Records) -> None:
+        """Push records that all come from one partition of the external system, and report timestamps as its."""
+        self.push(source, records)
+        for vertex_id, newest in self.stamped(fused=True):
+            known = self.report.origins.setdefault(vertex_id, {})
+            known[origin] = max(newest, known.get(origin, newest))
+
+    def pull(self, source: int, slot: int) -> None:
+        """Take what the source function in `slot` has buffered, and push it on."""
+        self._exchanges[source].touch(slot)
+
+    def finish(self, closer: bool) -> TaskReport:
+        """Read all answers; the `closer` also touches subtasks nobody sent to. Then the report is final."""
+        exchanges = list(self._exchanges.values())
+        for exchange in exchanges:
+            if closer:
+                exchange.open_untouched()
+            exchange.flush()
+        while self.drain_feedback() or any([exchange.flush() for exchange in exchanges]):
+            pass
+        for vertex_id, operator in self._operators.items():
+            if isinstance(operator, TimestampsOperator):
+                self.report.observed[vertex_id] = operator.max_timestamp
+        self.close()
+        for sink in self._sinks.values():
+            sink.close(self.report)
+        self.report.metrics = self.metrics()
+        for exchange in exchanges:
+            exchange.release()
+        return self.report

@@ -140,9 +140,9 @@ class JobRunner:
                 raise IllegalStateError("The job is being stopped already.")
             future = self.execution.snapshots.request_savepoint(target)
             # From now on nothing new is read. With drain, the end of time reaches the last operator first.
-            self.execution.paused = True
+            self.execution.pause()
             if drain:
-                self.execution.watermarks.end_all()
+                self.execution.drain()
             self._stop_future, self._draining = future, drain
             return future
 
@@ -279,24 +279,29 @@ class JobRunner:
             self._serve()
             self._settle_stop()
             execution.tick()
-            work = execution.poll()
-            if work is not None:
-                execution.run_epoch(work)
+            moved = execution.advance()
+            if moved:
                 # An epoch that was interrupted is incomplete: no snapshot may contain it.
                 self._serve()
             if self._stop_future is not None:
-                if not self._draining or not execution.watermarks.travelling():
+                if not self._draining or not execution.draining():
                     self._stop()
+                elif not moved:
+                    self._rest()
                 continue
             execution.barrier()
             if not execution.backend.asynchronous:
                 self._until_none_pending()
-            if work is None:
-                if execution.watermarks.finished():
+            if not moved:
+                if execution.finished():
                     self._final_checkpoint()
                     return
-                self.wake.wait(self._idle_time())
-                self.wake.clear()
+                self._rest()
+
+    def _rest(self) -> None:
+        """Wait until somebody has something to say, or something is due."""
+        self.wake.wait(self._idle_time())
+        self.wake.clear()
 
     def _stop(self) -> None:
         """Take the savepoint, and run no epoch between it and the end of the job."""
@@ -324,7 +329,7 @@ class JobRunner:
 
     def _forget_stop(self) -> None:
         self._stop_future, self._draining = None, False
-        self.execution.paused = False
+        self.execution.resume()
 
     def _serve(self) -> None:
         if self._cancelled.is_set():

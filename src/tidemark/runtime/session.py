@@ -38,11 +38,12 @@ _SETTINGS = {
 }
 
 
-def find_or_create_session(configuration: dict[str, str]) -> tuple[SparkSession, bool]:
+def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tuple[SparkSession, bool]:
     """The active session, or a new one; True if it is new (and ours to stop).
 
     Args:
         configuration: The job's configuration; keys that start with `spark.` go to a new session.
+        spare: Tasks without end that a new local session must have room for beside everything else.
     """
     from pyspark.sql import SparkSession
 
@@ -56,7 +57,8 @@ def find_or_create_session(configuration: dict[str, str]) -> tuple[SparkSession,
     wanted = {key: value for key, value in configuration.items() if key.startswith("spark.")}
     builder = SparkSession.builder.appName(wanted.pop("spark.app.name", "tidemark"))
     if "spark.master" not in wanted:
-        wanted["spark.master"] = os.environ.get("SPARK_MASTER", "local[*]")
+        default = f"local[{(os.cpu_count() or 1) + spare}]" if spare else "local[*]"
+        wanted["spark.master"] = os.environ.get("SPARK_MASTER", default)
     if wanted["spark.master"].startswith("local"):
         wanted.setdefault("spark.driver.host", "127.0.0.1")
         wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")

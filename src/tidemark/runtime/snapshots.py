@@ -77,11 +77,17 @@ class Effects(Protocol):
     Whatever a method raises without saying so fails the attempt.
     """
 
-    def driver_state(self, checkpoint_id: int) -> DriverState:
-        """No record is in flight: where sources stand, what sinks pre-commit, how far time has come."""
-
     def cut(self, request: CutRequest) -> SlotDeclined | None:
-        """Freeze the state of every slot, which then writes it; tells the first slot that could not."""
+        """Let the barrier reach everybody: sinks pre-commit, slots freeze their state and write it.
+
+        Tells the first slot that is known to have failed when this returns; others say so later.
+        """
+
+    def driver_state(self, checkpoint_id: int) -> DriverState:
+        """Every slot has acknowledged: where sources stood at the barrier, what sinks pre-committed, how far time was.
+
+        The answer is the caller's; it is not kept.
+        """
 
     def verify_claims(self) -> None:
         """Make sure that every sink still belongs to this driver.
@@ -132,7 +138,6 @@ class JobSnapshots:
         self.layout = JobLayout.create(storage.root, plan.job_id)
         self._savepoints: dict[str, CompletableFuture[str]] = {}
         self._requests = itertools.count()
-        self._barriers: dict[int, DriverState] = {}
         self.fenced = False
         """Whether a newer driver of the lineage owns the sinks; it may depend on our snapshots, so they stay."""
         self.took_savepoint = False
@@ -206,7 +211,6 @@ class JobSnapshots:
 
     def new_attempt(self, slots: frozenset[int], *, first: bool) -> None:
         """Nothing that an earlier attempt has begun can complete; a crash may have left files of it."""
-        self._barriers.clear()
         if not first and self._settings.checkpointing.enabled:
             self._discard_leftovers()
         self.handle(Started(slots))
@@ -243,7 +247,6 @@ class JobSnapshots:
             case NotifyComplete():
                 return self._complete(command)
             case NotifyAborted():
-                self._barriers.pop(command.checkpoint_id, None)
                 self._effects.abort(command.checkpoint_id)
                 if command.savepoint is not None:
                     self._fail_savepoint(command.savepoint, command.reason, command.message)
@@ -270,11 +273,6 @@ class JobSnapshots:
         return self.layout.checkpoint(checkpoint_id)
 
     def _trigger(self, command: TriggerBarrier) -> Event | None:
-        state = self._effects.driver_state(command.checkpoint_id)
-        if command.checkpoint_id not in self.coordinator.pending():
-            # It took a source so long to say where it stands that the snapshot has been given up.
-            return None
-        self._barriers[command.checkpoint_id] = state
         request = CutRequest(
             command.checkpoint_id,
             command.timestamp,
@@ -317,7 +315,7 @@ class JobSnapshots:
             return False
 
     def _write_metadata(self, command: WriteMetadata) -> Event:
-        barrier = self._barriers[command.checkpoint_id]
+        barrier = self._effects.driver_state(command.checkpoint_id)
         by_uid = {vertex.uid: vertex for vertex in self._plan.in_slots()}
         metadata = CheckpointMetadata(
             checkpoint_id=command.checkpoint_id,
@@ -372,7 +370,6 @@ class JobSnapshots:
         return missing
 
     def _complete(self, command: NotifyComplete) -> Event:
-        self._barriers.pop(command.checkpoint_id, None)
         try:
             self._effects.reached("after-metadata")
             self._effects.complete(command.checkpoint_id)

@@ -38,7 +38,7 @@ from tidemark.runtime.worker import Worker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkEngine"]
+__all__ = ["SparkEngine", "mapped_frame"]
 
 _log = logging.getLogger(__name__)
 
@@ -182,23 +182,11 @@ class SparkEngine:
         return frame
 
     def _mapped(self, frame: DataFrame, source: int | None) -> DataFrame:
-        from pyspark.sql import DataFrame
-
         assert self._closure is not None
         column = self._columns.get(source)
         if column is None:
-            from pyspark.sql.functions import col
-            from pyspark.sql.udf import UserDefinedFunction
-            from pyspark.util import PythonEvalType
-
-            # What DataFrame.mapInArrow does for every frame, done once; and without its need for pandas.
-            udf = UserDefinedFunction(
-                task_function(self._closure, source),
-                returnType=ROW_SCHEMA,
-                evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
-            )
-            column = self._columns[source] = udf(*[col(f"`{name}`") for name in frame.columns])._jc
-        return DataFrame(frame._jdf.mapInArrow(column, False, None), frame.sparkSession)
+            column = self._columns[source] = _map_column(frame, task_function(self._closure, source))
+        return _map(frame, column)
 
     def _collect(self, frame: DataFrame) -> EpochResult:
         assert self._plan is not None
@@ -286,6 +274,27 @@ class SparkEngine:
         except (SlotLostError, OSError) as exc:
             _log.warning("Ending the slots was not clean: %s", exc)
         self.worker.close()
+
+
+def mapped_frame(frame: DataFrame, function: Any) -> DataFrame:
+    """A frame of tagged rows made by `function` from the batches of another frame."""
+    return _map(frame, _map_column(frame, function))
+
+
+def _map_column(frame: DataFrame, function: Any) -> Any:
+    """What DataFrame.mapInArrow makes for every frame; can be kept, and does not need pandas."""
+    from pyspark.sql.functions import col
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    udf = UserDefinedFunction(function, returnType=ROW_SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    return udf(*[col(f"`{name}`") for name in frame.columns])._jc
+
+
+def _map(frame: DataFrame, column: Any) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    return DataFrame(frame._jdf.mapInArrow(column, False, None), frame.sparkSession)
 
 
 def _for_tasks(vertex: Vertex) -> Vertex:

@@ -17,6 +17,10 @@ from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts
+from tidemark.runtime.continuous.choice import choose_mode, might_be_continuous, number_of_tasks
+from tidemark.runtime.continuous.execution import ContinuousExecution
+from tidemark.runtime.continuous.spark_engine import ContinuousSparkEngine
+from tidemark.runtime.continuous.task_links import TaskLinks
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
@@ -58,12 +62,14 @@ class SparkExecutor:
         configuration = settings.configuration
         limits = SlotLimits.of(configuration)
         wanted = configuration.to_dict()
+        spare = number_of_tasks(graph, settings) if might_be_continuous(graph, settings) else 0
         if settings.artifacts.executable is not None:
             wanted.setdefault("spark.pyspark.python", settings.artifacts.executable)
-        session, created = find_or_create_session(wanted)
+        session, created = find_or_create_session(wanted, spare)
         if created:
             self._own_session = session
         ship_artifacts(session.sparkContext, settings.artifacts)
+        choice = choose_mode(graph, settings, cores=_cores(session) - 1, obstacle=_obstacle(session))
         job_id = new_job_id()
         token = secrets.token_bytes(32)
         host = _driver_host(session)
@@ -84,17 +90,23 @@ class SparkExecutor:
                 sockets.cleanup()
 
         try:
-            engine = SparkEngine(session, job_id, token, slots, limits.cancellation)
-            execution = JobExecution(
-                graph,
-                settings,
-                job_id,
-                engine,
-                partial(make_source, session=session),
-                SystemClock(),
-                storage,
-                BackendChoice.of(settings.state_backend),
-            )
+            backend = BackendChoice.of(settings.state_backend)
+            execution: JobExecution
+            engine: SparkEngine
+            if choice.continuous:
+                listen_at = _listen_at(sockets, "tasks", host)
+                links = TaskLinks(token, listen_at, limits.heartbeat_interval_s)
+                tasks = number_of_tasks(graph, settings)
+                engine = ContinuousSparkEngine(session, job_id, token, slots, links, tasks, limits)
+                execution = ContinuousExecution(
+                    graph, settings, job_id, engine, SystemClock(), storage, backend
+                )
+            else:
+                engine = SparkEngine(session, job_id, token, slots, limits.cancellation)
+                sources = partial(make_source, session=session)
+                execution = JobExecution(
+                    graph, settings, job_id, engine, sources, SystemClock(), storage, backend
+                )
             application = str(session.sparkContext.applicationId)
             control = JobControl(
                 Endpoint(
@@ -109,10 +121,13 @@ class SparkExecutor:
             runner = JobRunner(execution, on_end=control.close)
             control.open(runner)
         except BaseException:
+            # The engine may not have been made.
             slots.stop()
             release()
             raise
         slots.on_event = runner.wake.set
+        if isinstance(engine, ContinuousSparkEngine):
+            engine.on_event = runner.wake.set
         runner.start()
         return JobHandle(runner)
 
@@ -137,6 +152,21 @@ def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[i
 def _query_addresses(engine: SparkEngine) -> list[str | None]:
     addresses = engine.query_addresses
     return [addresses.get(slot) for slot in range(max(addresses, default=-1) + 1)]
+
+
+def _cores(session: SparkSession) -> int:
+    """How many tasks Spark runs at the same time."""
+    return int(session.sparkContext.defaultParallelism)
+
+
+def _obstacle(session: SparkSession) -> str | None:
+    """What in Spark's settings keeps tasks from lasting."""
+    conf = session.sparkContext.getConf()
+    if conf.get("spark.speculation", "false") == "true":
+        return "spark.speculation is on, which starts tasks twice"
+    if conf.get("spark.python.worker.killOnIdleTimeout", "false") == "true":
+        return "spark.python.worker.killOnIdleTimeout is on, which kills tasks that have nothing to do"
+    return None
 
 
 def _is_local(session: SparkSession) -> bool:

@@ -34,7 +34,16 @@ from tidemark.runtime.task import run_split
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.wire import PATIENCE_S, Connection
 
-__all__ = ["EPOCH_PROPERTY", "REPORT_TAG", "ROW_SCHEMA", "EpochMessage", "task_function"]
+__all__ = [
+    "EPOCH_PROPERTY",
+    "REPORT_TAG",
+    "ROW_SCHEMA",
+    "EpochMessage",
+    "SlotLinks",
+    "TaskClosure",
+    "plan_of",
+    "task_function",
+]
 
 EPOCH_PROPERTY = "tidemark.epoch"
 REPORT_TAG = "report"
@@ -118,11 +127,11 @@ def _one_task(
     batches: Iterator[pa.RecordBatch] | None,
     closer: bool,
 ) -> Iterator[pa.RecordBatch]:
-    links = _Links(message.slots, closure.token)
+    links = SlotLinks(message.slots, closure.token)
     pipeline: Pipeline | None = None
     source, partition = (task.source, task.partition) if task is not None else (-1, 0)
     try:
-        plan = _plan(closure)
+        plan = plan_of(closure)
         pipeline = Pipeline(
             plan,
             message.directive,
@@ -198,7 +207,8 @@ def _rows(rows: list[tuple[str, bytes]]) -> pa.RecordBatch:
     )
 
 
-def _plan(closure: TaskClosure) -> JobPlan:
+def plan_of(closure: TaskClosure) -> JobPlan:
+    """The job with its code, unpickled once per worker."""
     digest = closure.digest
     plan = _plans.get(digest)
     if plan is None:
@@ -209,7 +219,7 @@ def _plan(closure: TaskClosure) -> JobPlan:
     return plan
 
 
-class _Links:
+class SlotLinks:
     """Connections of one task, taken from those of its worker and given back at its end."""
 
     def __init__(self, slots: list[SlotAddress], token: bytes) -> None:
@@ -230,6 +240,11 @@ class _Links:
         """Keep a healthy connection for the next task of this worker."""
         self._taken.remove(connection)
         self._connections.give_back(connection)
+
+    def discard(self, connection: Any) -> None:
+        """Close one."""
+        self._taken.remove(connection)
+        self._connections.discard(connection)
 
     def drop(self) -> None:
         """Close what was not given back: it is in an unknown state."""

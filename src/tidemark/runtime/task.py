@@ -10,6 +10,7 @@ from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.runtime.engine import TaskInput
 from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.records import Records
+from tidemark.runtime.sources.shares import Reached, SplitShare, read_share
 from tidemark.runtime.sources.splits import FileSplit, SlotSplit, read_split
 
 __all__ = ["run_split"]
@@ -23,6 +24,13 @@ def run_split(pipeline: Pipeline, task: TaskInput) -> Iterator[tuple[str, bytes]
         return
     vertex = pipeline.plan.vertices[task.source]
     subtask = task.partition % vertex.parallelism
+    if isinstance(task.split, SplitShare):
+        reached: dict[str, Reached] = {}
+        for split_id, records in read_share(vertex, task.split, subtask, reached):
+            pipeline.push_from((split_id,), task.source, records)
+            yield from pipeline.rows()
+        pipeline.report.position = reached
+        return
     if isinstance(task.split, FileSplit):
         pipeline.report.split = task.split.path
     for records, position in _named(read_split(vertex.spec, task.split, vertex.output_type, subtask), vertex):

@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from tidemark.errors import RestoreError
 from tidemark.protocol.batch import MIN_WATERMARK
 
-__all__ = ["Generator", "Picture", "Seen"]
+__all__ = ["Generator", "NamedMark", "Picture", "Seen", "instance_key", "pack_named", "unpack_named"]
 
 
 class Picture(Enum):
@@ -41,10 +41,13 @@ class Seen:
     """Instance and its newest timestamp, None without a record."""
 
 
+NamedMark: TypeAlias = tuple[str, list[str | int | bool | None] | str, int]
+
+
 class _StoredMarks(msgspec.Struct):
     """Marks of a generator in a checkpoint; sources by their uid."""
 
-    named: list[tuple[str, list[str | int | bool | None] | str, int]] = []
+    named: list[NamedMark] = []
     crowds: dict[str, list[int]] = {}
 
 
@@ -124,12 +127,34 @@ class Generator:
     watermark: int = MIN_WATERMARK
     idle: bool = False
     _began: bool = False
-    """Whether there has been a record."""
+    """Whether there has been a record, or an instance that is waited for."""
     _named: dict[Hashable, _Named] = field(default_factory=dict)
     _crowds: dict[int, _Crowd] = field(default_factory=dict)
 
     def observe(self, epoch: Iterable[Seen], now: int) -> None:
-        """Take what the tasks of an epoch saw."""
+        """Take what the tasks of an epoch saw, and let the watermark follow."""
+        self.take(epoch, now)
+        self.update(now)
+
+    def expect_one(self, source: int, instance: Hashable, newest: int, now: int) -> None:
+        """An instance will report: it holds the watermark back from now on, at `newest`."""
+        self._named[instance] = _Named(source, newest, now)
+        self._began = True
+
+    def leave_out(self, instance: Hashable) -> None:
+        """An instance ended: it holds nothing back any more."""
+        self._named.pop(instance, None)
+
+    def mark_of(self, instance: Hashable) -> int:
+        """The watermark of one instance by itself."""
+        known = self._named.get(instance)
+        if known is None or known.newest == MIN_WATERMARK:
+            return MIN_WATERMARK
+        mark = self.strategy.watermark_after(known.newest)
+        return MIN_WATERMARK if mark is None else int(mark)
+
+    def take(self, epoch: Iterable[Seen], now: int) -> None:
+        """Take what was seen; the watermark follows with the next `update`."""
         epoch = list(epoch)
         self._began |= any(newest is not None for seen in epoch for _instance, newest in seen.newest)
         for seen in epoch:
@@ -146,12 +171,22 @@ class Generator:
                     self._named[instance] = _Named(seen.source, newest, now)
         whole = {seen.source for seen in epoch if seen.picture is Picture.WHOLE}
         self._drop(whole, {instance for seen in epoch for instance, _newest in seen.newest})
-        self.update(now)
 
     def _drop(self, sources: set[int], but: set[Hashable]) -> None:
         gone = [key for key, mark in self._named.items() if mark.source in sources and key not in but]
         for key in gone:
             del self._named[key]
+
+    def expect(self, source: int, instances: set[Hashable], now: int) -> None:
+        """These are the instances of a source: one without a record yet holds the watermark back at its beginning."""
+        self.retain(source, instances)
+        for instance in instances - self._named.keys():
+            self._named[instance] = _Named(source, MIN_WATERMARK, now)
+            self._began = True
+
+    def retain(self, source: int, instances: set[Hashable]) -> None:
+        """All other instances of a source are gone."""
+        self._drop({source}, instances)
 
     def forget(self, source: int) -> None:
         """A source ended: its instances hold nothing back any more."""
@@ -182,13 +217,17 @@ class Generator:
         Args:
             uids: Of the sources.
         """
-        named = [
+        named = self.named_marks(uids)
+        crowds = {uids[source]: crowd.marks for source, crowd in self._crowds.items()}
+        return msgspec.msgpack.encode(_StoredMarks(named, crowds)) if named or crowds else None
+
+    def named_marks(self, uids: dict[int, str]) -> list[NamedMark]:
+        """(uid of the source, instance, newest timestamp) of the instances that a restore will recognise."""
+        return [
             (uids[mark.source], key[1], mark.newest)
             for key, mark in self._named.items()
             if isinstance(key, tuple) and not isinstance(key[1], int)
         ]
-        crowds = {uids[source]: crowd.marks for source, crowd in self._crowds.items()}
-        return msgspec.msgpack.encode(_StoredMarks(named, crowds)) if named or crowds else None
 
     def restore(self, watermark: int, stored: bytes | None, sources: dict[str, int], now: int) -> None:
         """Stand where a checkpoint was taken; without stored marks partitions count from their next record on.
@@ -205,16 +244,34 @@ class Generator:
         self.watermark = watermark
         if stored is None:
             return
-        try:
-            marks = msgspec.msgpack.decode(stored, type=_StoredMarks)
-        except (msgspec.MsgspecError, RecursionError) as exc:
-            raise RestoreError(f"The snapshot's watermarks of partitions are damaged: {exc}") from exc
+        marks = _decoded(stored)
         for uid, instance, newest in marks.named:
             if uid in sources:
                 self._named[instance_key(sources[uid], instance)] = _Named(sources[uid], newest, now)
         for uid, crowd in marks.crowds.items():
             if uid in sources:
                 self._crowds.setdefault(sources[uid], _Crowd()).restore(crowd, now)
+
+
+def pack_named(named: list[NamedMark]) -> bytes | None:
+    """What `Generator.stored` would give for these instances."""
+    return msgspec.msgpack.encode(_StoredMarks(named)) if named else None
+
+
+def unpack_named(stored: bytes) -> list[NamedMark]:
+    """The instances in stored marks.
+
+    Raises:
+        RestoreError: The marks are damaged.
+    """
+    return _decoded(stored).named
+
+
+def _decoded(stored: bytes) -> _StoredMarks:
+    try:
+        return msgspec.msgpack.decode(stored, type=_StoredMarks)
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise RestoreError(f"The snapshot's watermarks of partitions are damaged: {exc}") from exc
 
 
 def instance_key(source: int, instance: Any) -> Hashable:

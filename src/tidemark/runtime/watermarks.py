@@ -17,6 +17,7 @@ from tidemark.api.specs import (
     SourceSpec,
     SparkSourceSpec,
     SparkStreamSourceSpec,
+    SplitSourceSpec,
     TimestampsSpec,
 )
 from tidemark.plan.job_plan import JobPlan
@@ -25,10 +26,10 @@ from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.watermark_generators import Generator, Picture, Seen, instance_key
 
-__all__ = ["WatermarkTracker"]
+__all__ = ["Mark", "WatermarkTracker", "combined", "strategy_of"]
 
 
-class _Mark(NamedTuple):
+class Mark(NamedTuple):
     """How far a stream has come, and whether it expects nothing for now."""
 
     time: int
@@ -43,7 +44,7 @@ class WatermarkTracker:
         self._generators = {
             vertex.id: Generator(strategy)
             for vertex in plan.vertices.values()
-            if (strategy := _strategy_of(vertex)) is not None
+            if (strategy := strategy_of(vertex)) is not None
         }
         self._sources: dict[int, tuple[int, bool]] = {
             vertex.id: (MIN_WATERMARK, False) for vertex in plan.of_kind(NodeKind.SOURCE)
@@ -128,7 +129,7 @@ class WatermarkTracker:
         stamps = [report.observed.get(vertex_id) for report in reports]
         fused = vertex_id in self._fused
         match spec:
-            case SparkStreamSourceSpec() if spec.partition_columns and fused:
+            case SparkStreamSourceSpec(partition_columns=(_, *_)) | SplitSourceSpec() if fused:
                 told = [pair for report in reports for pair in report.origins.get(vertex_id, {}).items()]
                 return Seen(source, Picture.PARTIAL, [(instance_key(source, value), n) for value, n in told])
             case SparkStreamSourceSpec(closed=False):
@@ -139,12 +140,26 @@ class WatermarkTracker:
             case FileSourceSpec() if fused:
                 paths = [instance_key(source, report.split) for report in reports]
                 return Seen(source, Picture.WHOLE, list(zip(paths, stamps, strict=True)))
-        # The subtasks of a source function send when they have something; the others give a whole picture.
-        picture = Picture.PARTIAL if isinstance(spec, FunctionSourceSpec) else Picture.WHOLE
+        # The subtasks of source functions and splits send when they have something; the others give a whole picture.
+        sparse = isinstance(spec, FunctionSourceSpec | SplitSourceSpec)
+        picture = Picture.PARTIAL if sparse else Picture.WHOLE
         own = source == vertex_id
         parallelism = self._plan.vertices[vertex_id].parallelism
         subtasks = [report.partition if own else report.partition % parallelism for report in reports]
         return Seen(source, picture, list(zip(subtasks, stamps, strict=True)))
+
+    def expect(self, source: int, splits: dict[str, int], now: int) -> None:
+        """These splits of a source (with the numbers of their tasks) are all that will have records.
+
+        Behind the source itself each of them holds the watermark back, also before its first record; those that
+        are gone do not any more.
+        """
+        for key, generator in self._generators.items():
+            if key in self._fused and source in self._feeding[key]:
+                generator.expect(source, {instance_key(source, (split,)) for split in splits}, now)
+            elif source in self._feeding[key]:
+                parallelism = self._plan.vertices[key].parallelism
+                generator.retain(source, {number % parallelism for number in splits.values()})
 
     def tick(self, now: int) -> None:
         """Let idle timeouts pass."""
@@ -203,41 +218,42 @@ class WatermarkTracker:
         reached = self._reached()
         return min((mark.time for mark in reached.values() if not mark.idle), default=MIN_WATERMARK)
 
-    def _reached(self) -> dict[int, _Mark]:
+    def _reached(self) -> dict[int, Mark]:
         """Output watermark of each vertex at the end of the last epoch."""
-        reached: dict[int, _Mark] = {}
+        reached: dict[int, Mark] = {}
         for vertex in self._plan.vertices.values():
             reached[vertex.id] = self._output_of(vertex, reached)
         return reached
 
-    def _output_of(self, vertex: Vertex, reached: dict[int, _Mark]) -> _Mark:
+    def _output_of(self, vertex: Vertex, reached: dict[int, Mark]) -> Mark:
         incoming = self._input_of(vertex, reached)
         generator = self._generators.get(vertex.id)
         if vertex.kind is not NodeKind.SOURCE and vertex.placement is Placement.SLOT:
             passed = self._passed[vertex.id]
-            return _Mark(passed, idle=incoming.idle and incoming.time <= passed)
+            return Mark(passed, idle=incoming.idle and incoming.time <= passed)
         if generator is None or incoming.time == MAX_WATERMARK:
             return incoming
-        return _Mark(generator.watermark, generator.idle)
+        return Mark(generator.watermark, generator.idle)
 
-    def _input_of(self, vertex: Vertex, reached: dict[int, _Mark]) -> _Mark:
+    def _input_of(self, vertex: Vertex, reached: dict[int, Mark]) -> Mark:
         if vertex.kind is NodeKind.SOURCE:
             mark, idle = self._sources[vertex.id]
-            return _Mark(mark, idle)
+            return Mark(mark, idle)
         # A feedback edge of a loop comes from further down and counts for nothing here.
-        combined = _combined([reached[edge.source] for edge in vertex.inputs if edge.source in reached])
+        incoming = combined([reached[edge.source] for edge in vertex.inputs if edge.source in reached])
         if vertex.placement is Placement.TASK:
-            return combined
-        return _Mark(max(combined.time, self._passed[vertex.id]), combined.idle)
+            return incoming
+        return Mark(max(incoming.time, self._passed[vertex.id]), incoming.idle)
 
 
-def _combined(inputs: list[_Mark]) -> _Mark:
+def combined(inputs: list[Mark]) -> Mark:
     """Of several inputs the slowest counts that is not idle; if all are, nobody holds the fastest back."""
     active = [mark.time for mark in inputs if not mark.idle]
     if active:
-        return _Mark(min(active))
-    return _Mark(max((mark.time for mark in inputs), default=MIN_WATERMARK), idle=bool(inputs))
+        return Mark(min(active))
+    return Mark(max((mark.time for mark in inputs), default=MIN_WATERMARK), idle=bool(inputs))
 
 
-def _strategy_of(vertex: Vertex) -> Any:
+def strategy_of(vertex: Vertex) -> Any:
+    """The watermark strategy of a vertex that has one."""
     return vertex.spec.strategy if isinstance(vertex.spec, SourceSpec | TimestampsSpec) else None

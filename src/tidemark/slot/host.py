@@ -1,9 +1,12 @@
 """A slot without its process: the operators of one subtask index, fenced, driven one call at a time.
 
 The server wraps a host with sockets and threads; the local executor calls it directly. What a host is
-told in one epoch by one channel must come in order and once: a frame of another attempt, of an older
-epoch, or out of sequence is refused. A retried Spark task therefore fails its epoch instead of applying
-records twice.
+told by one channel must come in order and once: a frame of another attempt, of an older epoch, or out of
+sequence is refused. A retried Spark task therefore fails its epoch (in continuous execution: its attempt) instead
+of applying records twice.
+
+In epochs the driver has every operator cut at once, when nothing is in flight (`cut`). In continuous execution
+barriers come on the channels, and each operator is cut when the last one has reached it (`offer`, `slot.gate`).
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tidemark.api.graph import NodeKind
 from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata.model import SubtaskState
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
 from tidemark.errors import (
+    CheckpointError,
     ExecutionError,
     IllegalStateError,
     RestoreError,
@@ -29,11 +34,15 @@ from tidemark.errors import (
     StorageError,
 )
 from tidemark.metrics.registry import MetricRegistry
+from tidemark.operators.base import Operator
 from tidemark.operators.source import SourceOperator
 from tidemark.plan.vertex import Vertex, load_functions
+from tidemark.protocol.channels import ChannelAnswer, ChannelHeader, FrameKind
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.protocol.frames import BatchHeader, CutRequest
+from tidemark.slot.alignment import AlignmentTimes
+from tidemark.slot.gate import Gate
 from tidemark.slot.mailbox import Mailbox
 from tidemark.slot.slot_subtask import SlotSubtask
 from tidemark.state.backend import KeyedStateBackend
@@ -62,8 +71,13 @@ class SlotHost:
         self._storage = storage
         self._scratch = scratch
         self._lock = threading.RLock()
+        self._released = threading.Condition(self._lock)
+        """Notified when frames that a gate held back may go on, or will never."""
         self._mailbox = Mailbox(self._lock)
         self._tasks: dict[int, SlotSubtask] = {}
+        self._gates: dict[int, Gate] = {}
+        """Of every vertex, in continuous execution."""
+        self._alignment = AlignmentTimes()
         self._channels: dict[tuple[int, int, int], int] = {}
         self._epoch = -1
         self._failed: FailureInfo | None = None
@@ -76,6 +90,10 @@ class SlotHost:
         self.queryable: dict[str, tuple[StateDescriptor, KeyedStateBackend, str]] = {}
         self.on_ready: Callable[[], None] = lambda: None
         """Called, from any thread, when a source function has something new."""
+        self.on_cut: Callable[[CutRequest], None] = lambda _request: None
+        """Called under the lock when barriers on the channels have cut every operator: `write` it."""
+        self.on_declined: Callable[[CutRequest, CheckpointError], None] = lambda _request, _why: None
+        """Called under the lock when an operator could not be cut."""
 
     def deploy(self, deployment: Deployment) -> None:
         """Build, restore and open every operator; a previous attempt is closed first.
@@ -94,6 +112,10 @@ class SlotHost:
                 for vertex in load_functions(deployment.vertices):
                     if deployment.slot < vertex.parallelism:
                         self._start(vertex, deployment, state)
+                        if deployment.channels:
+                            self._gates[vertex.id] = _gate(
+                                vertex, deployment, self._tasks[vertex.id].watermark
+                            )
             except BaseException:
                 self.reset()
                 raise
@@ -109,6 +131,9 @@ class SlotHost:
             self._cuts.clear()
             self._tasks.clear()
             self._channels.clear()
+            self._gates.clear()
+            self._alignment = AlignmentTimes()
+            self._released.notify_all()
             self.queryable.clear()
             self._failed = None
             self._epoch = -1
@@ -151,10 +176,63 @@ class SlotHost:
                 task = self._enter(header)
                 return task.process(header, body, self._mailbox.run, self.queryable)
             except Exception as exc:
-                info = self._describe(exc, task)
-                if not isinstance(exc, StaleChannelError):
-                    self._failed = info
-                return ("error",), pickle.dumps(info)
+                return ("error",), self._fail(exc, task)
+
+    def handle_channel(self, raw_header: Any, body: Any) -> tuple[Any, Any]:
+        """`offer` a frame until its gate lets it in, and return the answering frame; failures are answers too."""
+        header = ChannelHeader(*raw_header)
+        if header.wait_ms and isinstance(source := self._operator(header.vertex), SourceOperator):
+            source.wait_ready(header.wait_ms / 1000)
+        with self._released:
+            while (answer := self.offer(header, body)) is None:
+                self._released.wait()
+        return answer
+
+    def offer(self, raw_header: Any, body: Any) -> tuple[Any, Any] | None:
+        """Process one frame of a channel, as `handle` does; None if its gate holds it back for now."""
+        header = ChannelHeader(*raw_header)
+        task: SlotSubtask | None = None
+        with self._lock:
+            self._mailbox.run()
+            try:
+                self._refuse_stale(header.attempt)
+                task, gate = self._tasks[header.vertex], self._gates[header.vertex]
+                if header.kind == FrameKind.BARRIER:
+                    gate.enter(header.channel, header.sequence)
+                    return self._barrier(task, gate, header, pickle.loads(body)), b""
+                if gate.holds(header.channel):
+                    return None
+                gate.enter(header.channel, header.sequence)
+                return task.process_channel(header, body, gate, self._mailbox.run, self.queryable)
+            except Exception as exc:
+                return ChannelAnswer("error"), self._fail(exc, task)
+
+    def _barrier(
+        self, task: SlotSubtask, gate: Gate, header: ChannelHeader, request: CutRequest
+    ) -> ChannelAnswer:
+        """Take a barrier; the last one cuts the operator, the last operator completes the slot's part."""
+        self._alignment.begin(header.vertex, request.checkpoint_id)
+        if gate.barrier(header.channel, request.checkpoint_id):
+            self._alignment.end(header.vertex, request.checkpoint_id)
+            self._released.notify_all()
+            try:
+                if self._cuts.add(request, task) == len(self._tasks):
+                    self.on_cut(request)
+            except CheckpointError as exc:
+                self.on_declined(request, exc)
+        timer = task.operator.next_processing_timer()
+        return ChannelAnswer("ok", timer, gate.watermark, gate.idle)
+
+    def _operator(self, vertex: int) -> Operator | None:
+        task = self._tasks.get(vertex)
+        return None if task is None else task.operator
+
+    def _fail(self, exc: Exception, task: SlotSubtask | None) -> bytes:
+        """Remember what went wrong with a frame; the body of the answer that tells it."""
+        info = self._describe(exc, task)
+        if not isinstance(exc, StaleChannelError):
+            self._failed = info
+        return pickle.dumps(info)
 
     def cut(self, request: CutRequest) -> int:
         """Synchronous part of a snapshot of every operator; returns how long it took in ms.
@@ -182,6 +260,11 @@ class SlotHost:
         assert state is not None
         return write_cuts(cuts, request, state.writer)
 
+    def alignment_ms(self, checkpoint_id: int) -> int:
+        """Longest time an operator waited for the last barrier of a checkpoint; told once."""
+        with self._lock:
+            return self._alignment.take(checkpoint_id)
+
     def notify_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is complete for the whole job.
 
@@ -198,6 +281,10 @@ class SlotHost:
         """The checkpoint was given up."""
         with self._lock:
             self._cuts.drop(checkpoint_id)
+            for gate in self._gates.values():
+                gate.abort(checkpoint_id)
+            self._alignment.take(checkpoint_id)
+            self._released.notify_all()
             if self._local is not None:
                 self._local.aborted(checkpoint_id)
             for task in self._tasks.values():
@@ -210,6 +297,12 @@ class SlotHost:
             for vertex_id, task in list(self._tasks.items())
             if isinstance(task.operator, SourceOperator)
         }
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether barriers come on the channels of what is deployed."""
+        deployment = self._deployment
+        return deployment is not None and deployment.channels > 0
 
     def current_attempt(self) -> int:
         """The attempt that is deployed, -1 if none is or if it has failed here, perhaps amid a record."""
@@ -258,18 +351,11 @@ class SlotHost:
                 task.operator.disconnect()
 
     def _enter(self, header: BatchHeader) -> SlotSubtask:
-        attempt = None if self._deployment is None else self._deployment.attempt
-        if header.attempt != attempt:
-            raise StaleChannelError(
-                f"Attempt {header.attempt} sent records to a slot of attempt {attempt}; they were refused."
-            )
+        self._refuse_stale(header.attempt)
         if header.epoch < self._epoch:
             raise StaleChannelError(
                 f"Records of epoch {header.epoch} came in epoch {self._epoch}; they were refused."
             )
-        if self._failed is not None:
-            # Whoever comes later, of whatever task and vertex, learns what happened, not that something did.
-            raise OperatorFailed(self._failed)
         if header.epoch > self._epoch:
             self._epoch = header.epoch
             self._channels.clear()
@@ -282,6 +368,17 @@ class SlotHost:
             )
         self._channels[channel] = expected + 1
         return self._tasks[header.vertex]
+
+    def _refuse_stale(self, attempt: int) -> None:
+        """Let nothing in that belongs to another attempt, and nothing once an operator has failed."""
+        deployed = None if self._deployment is None else self._deployment.attempt
+        if attempt != deployed:
+            raise StaleChannelError(
+                f"Attempt {attempt} sent records to a slot of attempt {deployed}; they were refused."
+            )
+        if self._failed is not None:
+            # Whoever comes later, of whatever task and vertex, learns what happened, not that something did.
+            raise OperatorFailed(self._failed)
 
     def _describe(self, exc: Exception, task: SlotSubtask | None) -> FailureInfo:
         slot = self._deployment.slot if self._deployment is not None else None
@@ -314,3 +411,11 @@ class SlotHost:
                 f"Two states are published under the queryable name '{name}'. Names must be unique in a job."
             )
         self.queryable[name] = (descriptor, backend, uid)
+
+
+def _gate(vertex: Vertex, deployment: Deployment, watermark: int) -> Gate:
+    """The gate of a vertex: one channel per task; a source function has one, the task that pulls from it."""
+    channels = range(deployment.channels)
+    if vertex.kind is NodeKind.SOURCE:
+        channels = range(puller := deployment.slot % deployment.channels, puller + 1)
+    return Gate(channels, aligned=deployment.aligned, watermark=watermark)

@@ -20,8 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tidemark.checkpoint.messages import SlotDeclined
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
+from tidemark.errors import CheckpointError
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotReady
 from tidemark.protocol.frames import CutRequest
@@ -55,6 +57,8 @@ class SlotServer:
         self._scratch = Path(settings["scratch"])
         self._host = SlotHost(SystemClock(), FileSystemStorage(), self._scratch / "state")
         self._host.on_ready = lambda: self._event(SlotReady(settings["slot"]))
+        self._host.on_cut = self._write_soon
+        self._host.on_declined = self._declined
         unix, self._unix_address = listen(f"unix:{self._scratch}/slot.sock")
         self._listeners = [unix]
         self._tcp_address: str | None = None
@@ -161,14 +165,21 @@ class SlotServer:
 
     def _cut(self, request: CutRequest) -> int:
         took = self._host.cut(request)
+        self._write_soon(request)
+        return took
+
+    def _write_soon(self, request: CutRequest) -> None:
         if request.synchronous:
             self._write(request)
         else:
             self._writer.submit(self._write, request)
-        return took
+
+    def _declined(self, request: CutRequest, why: CheckpointError) -> None:
+        self._event(SlotDeclined(request.checkpoint_id, self._settings["slot"], why.reason, str(why)))
 
     def _write(self, request: CutRequest) -> None:
-        self._event(acknowledgement(self._settings["slot"], request, self._host.write))
+        aligned = self._host.alignment_ms(request.checkpoint_id)
+        self._event(acknowledgement(self._settings["slot"], request, self._host.write, aligned))
 
     def _event(self, event: SlotEvent) -> None:
         control = self._control
@@ -185,7 +196,8 @@ class SlotServer:
         return data[-size:].decode(errors="replace")
 
     def _process(self, connection: Connection, header: Any, body: bytearray) -> None:
-        answer, data = self._host.handle(header, body)
+        handle = self._host.handle_channel if self._host.is_continuous else self._host.handle
+        answer, data = handle(header, body)
         connection.send(answer, data)
 
 

@@ -7,17 +7,20 @@ from typing import Any
 
 from tidemark.clock import Clock
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import Output
+from tidemark.operators.base import Output, RestoredState
 from tidemark.operators.source import SourceOperator
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, SMALL_BATCH
+from tidemark.protocol.channels import ChannelAnswer, ChannelHeader
 from tidemark.protocol.codec import codec_for
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.frames import EMPTY, BatchHeader
+from tidemark.slot.gate import Gate
+from tidemark.slot.overtaken_output import OvertakenOutput
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.key_tokens import key_serializer_for
-from tidemark.subtask.subtask import Subtask, operator_of
+from tidemark.subtask.subtask import Subtask, SubtaskCut, operator_of
 from tidemark.subtask.task_state import TaskStateManager
 
 __all__ = ["SlotSubtask"]
@@ -64,6 +67,7 @@ class SlotSubtask(Subtask):
         self._inputs = [edge.input_index for edge in vertex.inputs]
         self._clock = clock
         self._out = Output()
+        self._overtaken = OvertakenOutput()
         self.watermark = deployment.watermarks.get(vertex.uid, MIN_WATERMARK)
         self._epoch = -1
         self._ended = False
@@ -82,20 +86,75 @@ class SlotSubtask(Subtask):
         Returns:
             Header and body of the answer.
         """
-        operator, out = self.operator, self._out
         if self._epoch != header.epoch:
             self._epoch = header.epoch
-            self._begin_epoch(header.watermark)
-        status = None
+            self.advance_watermark(header.watermark)
+            self.operator.advance_processing_time(self._clock.now(), self._out)
+        status = self._take(header.edge, header.flags, body, between, queryable)
+        sections, answer = self._drain()
+        return ("ok", self.operator.next_processing_timer(), sections, status), answer
+
+    def process_channel(
+        self,
+        header: ChannelHeader,
+        body: Any,
+        gate: Gate,
+        between: Callable[[], None],
+        queryable: Sized,
+    ) -> tuple[Any, Any]:
+        """Process one frame of a channel that `gate` has let in; otherwise as `process`."""
+        if gate.advance(header.channel, header.watermark, header.idle):
+            self.advance_watermark(gate.watermark)
+        if not (gate.aligned and gate.aligning):
+            # What a timer emits travels on this channel, which may be past a barrier that others are not.
+            self.operator.advance_processing_time(self._clock.now(), self._out)
+        status = self._take(header.edge, header.flags, body, between, queryable)
+        if not gate.aligned and (barrier := gate.behind(header.channel)) is not None:
+            self._overtaken.add(barrier, self._out)
+        sections, answer = self._drain()
+        timer = self.operator.next_processing_timer()
+        return ChannelAnswer("ok", timer, gate.watermark, gate.idle, sections, status), answer
+
+    def restore(self, state: RestoredState | None, watermark: int = MIN_WATERMARK) -> None:
+        """As `Subtask.restore`; what had overtaken the barrier of the cut comes out first."""
+        if state is not None:
+            state = self._overtaken.taken_from(state, self._out)
+        super().restore(state, watermark)
+
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> SubtaskCut:
+        """As `Subtask.cut`, with what has overtaken the barrier."""
+        cut = super().cut(checkpoint_id, timestamp, incremental=incremental)
+        cut.cut.operator.extend(self._overtaken.cut(checkpoint_id))
+        return cut
+
+    def advance_watermark(self, watermark: int) -> None:
+        """Event time has come to `watermark`: fire what is due, and end the input at the end of time."""
+        if watermark <= self.watermark:
+            return
+        operator, out = self.operator, self._out
+        self.watermark = watermark
+        operator.advance_watermark(watermark, out)
+        if watermark == MAX_WATERMARK and not self._ended:
+            self._ended = True
+            for index in sorted(set(self._inputs)):
+                operator.end_input(index, out)
+
+    def _take(self, edge: int, flags: int, body: Any, between: Callable[[], None], queryable: Sized) -> Any:
+        """Let the operator have the records of a frame; the status of a source function, which gets none."""
+        operator, out = self.operator, self._out
         if isinstance(operator, SourceOperator):
-            status = operator.take(out)
-        elif header.flags != EMPTY:
-            index = self._inputs[header.edge]
+            return operator.take(out)
+        if flags != EMPTY:
+            index = self._inputs[edge]
             limit = SMALL_BATCH if queryable else operator.batch_limit
-            for batch in self._codecs[header.edge].decode_parts(header.flags, body, limit):
+            for batch in self._codecs[edge].decode_parts(flags, body, limit):
                 operator.process(index, batch, out)
                 between()
-        main, sides = out.drain()
+        return None
+
+    def _drain(self) -> tuple[list[tuple[str | None, int, int]], Any]:
+        """What the operator has emitted: (tag, flags, size) of every stream, and their bytes."""
+        main, sides = self._out.drain()
         sections: list[tuple[str | None, int, int]] = []
         bodies: list[Any] = []
         for tag, codec, batch in [
@@ -107,16 +166,4 @@ class SlotSubtask(Subtask):
                 view = memoryview(data)
                 sections.append((tag, flags, view.nbytes))
                 bodies.append(view)
-        answer = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-        return ("ok", operator.next_processing_timer(), sections, status), answer
-
-    def _begin_epoch(self, watermark: int) -> None:
-        operator, out = self.operator, self._out
-        if watermark > self.watermark:
-            self.watermark = watermark
-            operator.advance_watermark(watermark, out)
-            if watermark == MAX_WATERMARK and not self._ended:
-                self._ended = True
-                for index in sorted(set(self._inputs)):
-                    operator.end_input(index, out)
-        operator.advance_processing_time(self._clock.now(), out)
+        return sections, bodies[0] if len(bodies) == 1 else b"".join(bodies)

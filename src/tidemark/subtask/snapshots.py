@@ -27,22 +27,27 @@ class PendingCuts:
         Raises:
             CheckpointError: `DECLINED`: a user function failed in `snapshot_state`.
         """
-        cuts: list[SubtaskCut] = []
-        checkpoint_id = request.checkpoint_id
+        self._cuts[request.checkpoint_id] = []
         for subtask in subtasks:
-            try:
-                cuts.append(subtask.cut(checkpoint_id, request.timestamp, incremental=request.incremental))
-            except Exception as exc:
-                _release(cuts)
-                if isinstance(exc, CheckpointError):
-                    raise
-                raise CheckpointError(
-                    f"Checkpoint {checkpoint_id} was declined by operator '{subtask.info.name}': "
-                    f"{type(exc).__name__}: {exc}",
-                    reason=FailureReason.DECLINED,
-                    checkpoint_id=checkpoint_id,
-                ) from exc
-        self._cuts[checkpoint_id] = cuts
+            self.add(request, subtask)
+
+    def add(self, request: CutRequest, subtask: Subtask) -> int:
+        """Cut one more subtask; returns how many of this checkpoint are cut. See `make` for failures."""
+        checkpoint_id = request.checkpoint_id
+        cuts = self._cuts.setdefault(checkpoint_id, [])
+        try:
+            cuts.append(subtask.cut(checkpoint_id, request.timestamp, incremental=request.incremental))
+        except Exception as exc:
+            self.drop(checkpoint_id)
+            if isinstance(exc, CheckpointError):
+                raise
+            raise CheckpointError(
+                f"Checkpoint {checkpoint_id} was declined by operator '{subtask.info.name}': "
+                f"{type(exc).__name__}: {exc}",
+                reason=FailureReason.DECLINED,
+                checkpoint_id=checkpoint_id,
+            ) from exc
+        return len(cuts)
 
     def take(self, checkpoint_id: int) -> list[SubtaskCut]:
         """The cuts of a checkpoint, which are the caller's now.
@@ -91,7 +96,10 @@ def write_cuts(
 
 
 def acknowledgement(
-    slot: int, request: CutRequest, write: Callable[[CutRequest], dict[str, SubtaskState]]
+    slot: int,
+    request: CutRequest,
+    write: Callable[[CutRequest], dict[str, SubtaskState]],
+    alignment_ms: int = 0,
 ) -> SlotAcknowledged | SlotDeclined:
     """Write what was cut before and say how it went; failures are events too."""
     checkpoint_id = request.checkpoint_id
@@ -105,7 +113,7 @@ def acknowledgement(
         return SlotDeclined(checkpoint_id, slot, FailureReason.DECLINED, f"{type(exc).__name__}: {exc}")
     sync_ms = sum(state.sync_ms for state in states.values())
     async_ms = max((state.async_ms for state in states.values()), default=0)
-    return SlotAcknowledged(checkpoint_id, slot, states, sync_ms, async_ms)
+    return SlotAcknowledged(checkpoint_id, slot, states, sync_ms, async_ms, alignment_ms)
 
 
 def _release(cuts: Iterable[SubtaskCut]) -> None:

@@ -2,7 +2,8 @@
 
 ::
 
-    python -m tidemark.testing.crashtest --seeds 1000 [--start 0] [--backend heap|rocksdb] [--seconds 60]
+    python -m tidemark.testing.crashtest --seeds 1000 [--start 0] [--backend heap|rocksdb]
+        [--mode epochs|continuous] [--seconds 60]
 
 What is compared: the output of every branch and key in order (state is part of it: at the end every key
 empties its state into the output), what operator state held, what the sink committed, and, against a model
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.api.state_backends import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from tidemark.config import Configuration, Options
 from tidemark.testing.crash_job import LATENESS, WINDOW, build_crash_job, close_journal, open_journal
 from tidemark.testing.scripts import AT, WATERMARK, run_script
 from tidemark.testing.strategies import Schedule, random_schedule
@@ -60,8 +62,8 @@ class Outcome:
         return None
 
 
-def run_schedule(schedule: Schedule, backend: str = "heap") -> Outcome:
-    """Play a schedule on one backend."""
+def run_schedule(schedule: Schedule, backend: str = "heap", mode: str = "epochs") -> Outcome:
+    """Play a schedule on one backend in one execution mode."""
     run = f"run-{next(_runs)}"
     journal = open_journal(run)
     try:
@@ -69,7 +71,9 @@ def run_schedule(schedule: Schedule, backend: str = "heap") -> Outcome:
             build_crash_job(run, schedule.parts),
             schedule.events,
             parallelism=schedule.parallelism,
+            configuration=Configuration.from_dict({Options.EXECUTION_MODE.key: mode}),
             state_backend=_backend(backend),
+            seed=schedule.seed,
         )
     finally:
         close_journal(run)
@@ -83,7 +87,7 @@ def _backend(name: str) -> Any:
     return EmbeddedRocksDBStateBackend(True) if name == "rocksdb" else HashMapStateBackend()
 
 
-def check_seed(seed: int, backend: str = "heap") -> None:
+def check_seed(seed: int, backend: str = "heap", mode: str = "epochs") -> None:
     """Run one seed against its oracle and the model.
 
     Raises:
@@ -94,18 +98,19 @@ def check_seed(seed: int, backend: str = "heap") -> None:
     problem = _against_model(schedule, expected)
     if problem is None:
         try:
-            problem = run_schedule(schedule, backend).difference(expected)
+            problem = run_schedule(schedule, backend, mode).difference(expected)
         except Exception as exc:
-            raise Mismatch(_story(schedule, backend, f"{type(exc).__name__}: {exc}")) from exc
+            raise Mismatch(_story(schedule, backend, mode, f"{type(exc).__name__}: {exc}")) from exc
     if problem is not None:
-        raise Mismatch(_story(schedule, backend, problem))
+        raise Mismatch(_story(schedule, backend, mode, problem))
 
 
-def _story(schedule: Schedule, backend: str, problem: str) -> str:
+def _story(schedule: Schedule, backend: str, mode: str, problem: str) -> str:
     return (
-        f"seed {schedule.seed} on {backend}: {problem}\n"
+        f"seed {schedule.seed} on {backend}, {mode}: {problem}\n"
         f"  parts {schedule.parts}, parallelism {schedule.parallelism}, events {list(schedule.events)}\n"
-        f"  again: python -m tidemark.testing.crashtest --start {schedule.seed} --seeds 1 --backend {backend}"
+        f"  again: python -m tidemark.testing.crashtest --start {schedule.seed} --seeds 1 --backend {backend} "
+        f"--mode {mode}"
     )
 
 
@@ -173,13 +178,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first one (default: %(default)s)")
     parser.add_argument("--backend", choices=("heap", "rocksdb"), default="heap")
+    parser.add_argument("--mode", choices=("epochs", "continuous"), default="epochs")
     parser.add_argument("--seconds", type=float, default=None, help="stop after this time")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     failed = done = 0
     for seed in range(options.start, options.start + options.seeds):
         try:
-            check_seed(seed, options.backend)
+            check_seed(seed, options.backend, options.mode)
         except Mismatch as exc:
             failed += 1
             print(exc, file=sys.stderr, flush=True)
@@ -187,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.seconds is not None and time.monotonic() - began >= options.seconds:
             break
     took = time.monotonic() - began
-    print(f"{done} seeds on {options.backend} in {took:.1f} s, {failed} failed")
+    print(f"{done} seeds on {options.backend} ({options.mode}) in {took:.1f} s, {failed} failed")
     return 1 if failed else 0
 
 

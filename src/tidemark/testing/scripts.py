@@ -8,6 +8,7 @@ coordinator and storage run; only sockets and Spark are left out.
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -18,15 +19,20 @@ from tidemark.api.specs import CollectionSourceSpec, CollectSinkSpec
 from tidemark.checkpoint.messages import JobEnd
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.clock import ManualClock
-from tidemark.config import Configuration, Options
+from tidemark.config import Configuration, ExecutionMode, Options
 from tidemark.ids import new_job_id
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.protocol.deployment import BackendChoice, StorageChoice
+from tidemark.runtime.continuous.execution import ContinuousExecution
+from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
 from tidemark.runtime.execution import CRASH_POINTS, JobExecution
 from tidemark.runtime.local_engine import LocalEngine
+from tidemark.runtime.records import Records
 from tidemark.runtime.sources.driver import CollectionSource, DriverSource, SourcePoll
+from tidemark.runtime.sources.enumerators import AssignedSplit, CollectionEnumerator, Enumerator
 from tidemark.runtime.sources.factory import DriverSourceContext, make_source
+from tidemark.runtime.sources.readers import Reader
 from tidemark.runtime.sources.splits import IndexSplit
 from tidemark.runtime.storage_plan import StoragePlan
 
@@ -144,13 +150,24 @@ class _Tape:
     items: list[Any] = field(default_factory=list)
     allowed: int = 0
     ended: bool = False
+    turn: bool = False
+    """Whether a continuous job may play one more: everybody has heard of the one before."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ScriptedSourceSpec(CollectionSourceSpec):
     """The elements of a script."""
 
+    tape: _Tape = field(default_factory=_Tape)
     kind: ClassVar[str] = "scripted"
+
+    def make_enumerator(self, vertex: Vertex) -> Enumerator:
+        """One split in continuous execution, too."""
+        return CollectionEnumerator(vertex)
+
+    def open_reader(self, vertex: Vertex, assigned: AssignedSplit, subtask: int) -> Reader:
+        """Plays the tape in continuous execution."""
+        return _ScriptedReader(vertex.spec, assigned.position or 0)
 
 
 class _ScriptedSource(CollectionSource):
@@ -200,6 +217,46 @@ class _ScriptedSource(CollectionSource):
         return self._watermark, False
 
 
+class _ScriptedReader(Reader):
+    """Plays the tape, one element at a time; see `_ScriptedSource`."""
+
+    def __init__(self, spec: _ScriptedSourceSpec, position: int) -> None:
+        self._spec = spec
+        self._next = position
+        self._watermark = MIN_WATERMARK
+        for item in spec.tape.items[:position]:
+            self._take_mark(item)
+
+    def _take_mark(self, item: Any) -> None:
+        if isinstance(item, WATERMARK):
+            self._watermark = max(self._watermark, item.timestamp)
+
+    def read(self, max_records: int, timeout_s: float) -> Records | None:
+        """The next element; nothing if it is a watermark, or not its turn yet."""
+        tape = self._spec.tape
+        if self._next >= tape.allowed:
+            return None if tape.ended else Records([])
+        if not tape.turn:
+            return Records([])
+        tape.turn = False
+        item = tape.items[self._next]
+        self._next += 1
+        self._take_mark(item)
+        if isinstance(item, WATERMARK):
+            return Records([])
+        stamps = self._spec.timestamps
+        at = self._next - 1
+        return Records([self._spec.elements[at]], None if stamps is None else [stamps[at]])
+
+    def watermark(self) -> int:
+        """The newest watermark played."""
+        return self._watermark
+
+    def position(self) -> int:
+        """Index of the next element."""
+        return self._next
+
+
 class _Script:
     """Drives one scripted job through its events."""
 
@@ -211,7 +268,9 @@ class _Script:
         configuration: Configuration | None,
         state_backend: Any,
         clock: ManualClock,
+        seed: int,
     ) -> None:
+        self._choose = random.Random(seed).choice
         self._build = build
         self._clock = clock
         self._configuration = Configuration(configuration) if configuration is not None else Configuration()
@@ -240,18 +299,25 @@ class _Script:
         timed = any(stamp is not None for stamp in stamps)
         from tidemark.api.builder import stream_from_source
 
-        spec = _ScriptedSourceSpec(values, stamps if timed else None)
+        spec = _ScriptedSourceSpec(values, stamps if timed else None, tape=self._tape)
         stream = stream_from_source(environment, spec, "script", None, 1)
         stream.uid("script")
         result = self._build(stream)
         result._sink("result", CollectSinkSpec(self._buffer)).uid("result")
         graph, settings, _caches = environment._prepared("script")
-        engine = LocalEngine(self._clock, self._storage, self._pool)
         plan = StoragePlan(self._storage, self._storage, "/script", StorageChoice())
         backend = BackendChoice.of(settings.state_backend)
-        job = JobExecution(
-            graph, settings, self._job_id, engine, self._make_source, self._clock, plan, backend
-        )
+        job: JobExecution
+        if settings.configuration.get(Options.EXECUTION_MODE) is ExecutionMode.CONTINUOUS:
+            tasks = ContinuousLocalEngine(
+                self._clock, self._storage, parallelism, self._pool, choose=self._choose
+            )
+            job = ContinuousExecution(graph, settings, self._job_id, tasks, self._clock, plan, backend)
+        else:
+            engine = LocalEngine(self._clock, self._storage, self._pool)
+            job = JobExecution(
+                graph, settings, self._job_id, engine, self._make_source, self._clock, plan, backend
+            )
         job.reached = self._reached
         return job
 
@@ -289,16 +355,21 @@ class _Script:
         job = self._job
         quiet = 0
         while quiet < 2:  # a watermark that one poll reads is seen by the next one
+            self._tape.turn = quiet > 0
             job.tick()
-            work = job.poll()
-            if work is not None:
-                job.run_epoch(work)
+            moved = job.advance()
             behind = any(isinstance(s, _ScriptedSource) and s.behind for s in job.sources.values())
-            quiet = 0 if work is not None or behind else quiet + 1
+            quiet = 0 if moved or behind else quiet + 1
 
     def _begin(self) -> None:
         self._job.coordinator.request_checkpoint(self._clock.now())
         self._job.barrier()
+        self._travel()
+
+    def _travel(self) -> None:
+        """Let the barrier reach everybody; in epochs it has."""
+        if isinstance(self._job, ContinuousExecution):
+            self._pump()
 
     def _complete(self) -> None:
         """Write the checkpoint under way, if there is one."""
@@ -312,6 +383,7 @@ class _Script:
     def _savepoint(self) -> str:
         future = self._job.snapshots.request_savepoint("/savepoints")
         self._job.barrier()
+        self._travel()
         self._complete()
         return future.result(0)
 
@@ -376,6 +448,7 @@ def run_script(
     configuration: Configuration | None = None,
     state_backend: Any = None,
     clock: ManualClock | None = None,
+    seed: int = 0,
 ) -> list[Any]:
     """Run a scripted job in the local executor.
 
@@ -387,11 +460,12 @@ def run_script(
         configuration: Laid over the configuration file.
         state_backend: As `env.set_state_backend`.
         clock: Where time comes from; a fresh `ManualClock` otherwise.
+        seed: Which task of a continuous job (`execution.mode`: continuous) moves next, all along.
 
     Returns:
         The elements of the result stream whose effects survive, in order.
     """
-    script = _Script(build, events, parallelism, configuration, state_backend, clock or ManualClock())
+    script = _Script(build, events, parallelism, configuration, state_backend, clock or ManualClock(), seed)
     for event in events:
         script.play(event)
     return script.finish()

@@ -27,8 +27,8 @@ class Source(ABC):
         """Plain data for the runtime."""
 
     @abstractmethod
-    def produced_type(self) -> TypeInformation:
-        """Type of the elements, unless the user declares another."""
+    def produced_type(self) -> TypeInformation | None:
+        """Type of the elements, unless the user declares another; None: they are pickled."""
 
 
 class Sink(ABC):

@@ -16,6 +16,7 @@ from tidemark.config import Configuration, Options
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.reports import EpochDirective
+from tidemark.protocol.tasks import TaskDirective
 from tidemark.runtime.pipeline import TaskSink
 from tidemark.runtime.sinks.dataframes import ForeachBatchSink, SparkWriterSink
 from tidemark.runtime.sinks.driver import CollectSink, DriverSink, PrintSink
@@ -23,7 +24,7 @@ from tidemark.runtime.sinks.file_driver import FilesSink
 from tidemark.runtime.sinks.file_task import FileTaskSink, staging_token
 from tidemark.runtime.sinks.task import CollectTaskSink, DataFrameTaskSink, PrintTaskSink
 
-__all__ = ["make_driver_sink", "make_task_sink", "wants_frame"]
+__all__ = ["make_driver_sink", "make_part", "make_task_sink", "wants_frame"]
 
 
 def wants_frame(spec: SinkSpec) -> bool:
@@ -35,20 +36,27 @@ def make_task_sink(plan: JobPlan, directive: EpochDirective) -> Callable[[Vertex
     """Factory of the task side of sinks, for one epoch."""
 
     def make(vertex: Vertex, partition: int) -> TaskSink:
-        match vertex.spec:
-            case PrintSinkSpec():
-                return PrintTaskSink(vertex, partition)
-            case CollectSinkSpec():
-                return CollectTaskSink(vertex)
-            case FileSinkSpec():
-                token = staging_token(plan.job_id, vertex.id)
-                unique = f"{partition}-{token}-{directive.attempt}-{directive.epoch}"
-                return _file_sink(vertex, directive.staging[vertex.id], unique)
-            case ForeachBatchSinkSpec() | SparkWriterSinkSpec():
-                return DataFrameTaskSink(vertex)
-        raise AssertionError(f"no task side for {type(vertex.spec).__name__}")
+        if isinstance(vertex.spec, ForeachBatchSinkSpec | SparkWriterSinkSpec):
+            return DataFrameTaskSink(vertex)
+        return make_part(plan, directive, vertex, partition, directive.epoch)
 
     return make
+
+
+def make_part(
+    plan: JobPlan, directive: EpochDirective | TaskDirective, vertex: Vertex, partition: int, part: int
+) -> TaskSink:
+    """Task side of a sink, for what one task writes in one epoch or between two barriers: `part` numbers those."""
+    match vertex.spec:
+        case PrintSinkSpec():
+            return PrintTaskSink(vertex, partition)
+        case CollectSinkSpec():
+            return CollectTaskSink(vertex)
+        case FileSinkSpec():
+            token = staging_token(plan.job_id, vertex.id)
+            unique = f"{partition}-{token}-{directive.attempt}-{part}"
+            return _file_sink(vertex, directive.staging[vertex.id], unique)
+    raise AssertionError(f"no task side for {type(vertex.spec).__name__}")
 
 
 def make_driver_sink(vertex: Vertex, job_id: str, configuration: Configuration) -> DriverSink:

@@ -27,6 +27,9 @@ __all__ = [
     "SequenceSource",
     "SourcePoll",
     "TextFileSource",
+    "index_of",
+    "offsets_of",
+    "ranges_left",
 ]
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
@@ -46,9 +49,9 @@ class SourcePoll:
     """A Spark DataFrame to run through the graph instead of splits."""
 
     def numbered(self) -> Iterator[tuple[int, Any]]:
-        """The splits with their partition numbers: the slot's for what a source function buffered there."""
+        """The splits with their partition numbers: their own, if they have one (a slot's, a share's)."""
         for at, split in enumerate(self.splits):
-            yield split.slot if isinstance(split, SlotSplit) else at, split
+            yield getattr(split, "number", at), split
 
 
 class DriverSource(ABC):
@@ -74,8 +77,8 @@ class DriverSource(ABC):
         """The epoch that read the last poll succeeded; `positions` are what its tasks reported."""
 
     @abstractmethod
-    def position(self) -> Any:
-        """Where the source stands, to be put into a checkpoint."""
+    def position(self, checkpoint_id: int | None = None) -> Any:
+        """Where the source stands, to be put into a checkpoint (this one, if it has a number yet)."""
 
     @property
     @abstractmethod
@@ -85,6 +88,13 @@ class DriverSource(ABC):
     def watermark(self) -> tuple[int, bool]:
         """The source's own watermark, if it has one, and whether it is idle."""
         return MIN_WATERMARK, False
+
+    def live_splits(self) -> dict[str, int] | None:
+        """Splits that event time waits for, with the partition number of the task that reads each of them.
+
+        None if no split of the source outlives an epoch.
+        """
+        return None
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint with the position taken before is durable."""
@@ -103,7 +113,7 @@ class CollectionSource(DriverSource):
 
     def start(self, position: Any | None) -> None:
         """Begin at an index."""
-        self._next = self._planned = 0 if position is None else msgspec.convert(position, _Index)
+        self._next = self._planned = index_of(position)
 
     def poll(self) -> SourcePoll | None:
         """The next slice."""
@@ -116,7 +126,7 @@ class CollectionSource(DriverSource):
         """The slice has been processed."""
         self._next = self._planned
 
-    def position(self) -> Any:
+    def position(self, checkpoint_id: int | None = None) -> Any:
         """Index of the next element."""
         return self._next
 
@@ -139,14 +149,7 @@ class SequenceSource(DriverSource):
 
     def start(self, position: Any | None) -> None:
         """Split the whole sequence, or what was left of it."""
-        parts = self.vertex.parallelism
-        if position is not None:
-            pairs = msgspec.convert(position, list[tuple[int, int]])
-            left = [(first, last) for first, last in pairs if first <= last]
-            self._ranges = left if len(left) == parts else _resplit(left, parts)
-            return
-        first, last = self.vertex.spec.start, self.vertex.spec.end
-        self._ranges = _resplit([(first, last)], parts)
+        self._ranges = ranges_left(self.vertex, position)
 
     def poll(self) -> SourcePoll | None:
         """The next piece of every range."""
@@ -163,7 +166,7 @@ class SequenceSource(DriverSource):
         """The pieces have been processed."""
         self._ranges = self._planned
 
-    def position(self) -> Any:
+    def position(self, checkpoint_id: int | None = None) -> Any:
         """What is left of every range."""
         return [list(pair) for pair in self._ranges]
 
@@ -171,6 +174,26 @@ class SequenceSource(DriverSource):
     def ended(self) -> bool:
         """Whether every range is empty."""
         return all(first > last for first, last in self._ranges)
+
+
+def index_of(position: Any | None) -> int:
+    """Where a collection goes on, from a stored position."""
+    return 0 if position is None else msgspec.convert(position, _Index)
+
+
+def ranges_left(vertex: Vertex, position: Any | None) -> list[tuple[int, int]]:
+    """What is left of a sequence according to a stored position, in about one range per subtask."""
+    parts = vertex.parallelism
+    if position is None:
+        return _resplit([(vertex.spec.start, vertex.spec.end)], parts)
+    pairs = msgspec.convert(position, list[tuple[int, int]])
+    left = [(first, last) for first, last in pairs if first <= last]
+    return left if len(left) == parts else _resplit(left, parts)
+
+
+def offsets_of(position: Any | None) -> dict[str, int]:
+    """How far each file has been read, from a stored position."""
+    return {} if position is None else msgspec.convert(position, dict[str, _Index])
 
 
 def _resplit(ranges: list[tuple[int, int]], parts: int) -> list[tuple[int, int]]:
@@ -202,7 +225,7 @@ class TextFileSource(DriverSource):
 
     def start(self, position: Any | None) -> None:
         """List the files; those in `position` continue at their offset."""
-        self._offsets = {} if position is None else msgspec.convert(position, dict[str, _Index])
+        self._offsets = offsets_of(position)
         self._begun = {path for path, offset in self._offsets.items() if offset}
         self._listed_at = None
         self._list()
@@ -236,7 +259,7 @@ class TextFileSource(DriverSource):
         for path, offset in positions.values():
             self._offsets[path] = offset
 
-    def position(self) -> Any:
+    def position(self, checkpoint_id: int | None = None) -> Any:
         """Offset per file."""
         return dict(self._offsets)
 
@@ -290,7 +313,7 @@ class FunctionSource(DriverSource):
             # It arrives at the first operator with the next epoch, and one further with each one after.
             self._held = max(0, self._depth - 1)
 
-    def position(self) -> Any:
+    def position(self, checkpoint_id: int | None = None) -> Any:
         """Kept by the source operators themselves."""
         return None
 

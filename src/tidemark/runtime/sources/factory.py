@@ -11,8 +11,10 @@ from tidemark.api.specs import (
     FileSourceSpec,
     FunctionSourceSpec,
     SequenceSourceSpec,
+    SocketSourceSpec,
     SparkBatchSourceSpec,
     SparkStreamSourceSpec,
+    SplitSourceSpec,
 )
 from tidemark.clock import Clock
 from tidemark.plan.job_plan import JobPlan
@@ -24,7 +26,10 @@ from tidemark.runtime.sources.driver import (
     SequenceSource,
     TextFileSource,
 )
+from tidemark.runtime.sources.socket_driver import SocketSource
 from tidemark.runtime.sources.spark_stream import SparkBatchSource, SparkStreamSource
+from tidemark.runtime.sources.split_driver import SplitDriverSource
+from tidemark.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,12 +46,14 @@ class DriverSourceContext:
         clock: Processing time.
         statuses: Asks the slots how the source functions in them stand: vertex -> slot -> status.
         on_input: To be called, from any thread, when there is something to read.
+        worker: Runs what may block on user code or the network.
     """
 
     plan: JobPlan
     clock: Clock
     statuses: Callable[[], dict[int, dict[int, dict[str, Any]]]]
     on_input: Callable[[], None]
+    worker: Worker
 
 
 MakeSource = Callable[[Vertex, DriverSourceContext], DriverSource]
@@ -63,6 +70,10 @@ def make_source(
             return SequenceSource(vertex)
         case FileSourceSpec():
             return TextFileSource(vertex, context.clock)
+        case SocketSourceSpec():
+            return SocketSource(vertex, context.worker)
+        case SplitSourceSpec():
+            return SplitDriverSource(vertex, context.clock, context.worker)
         case FunctionSourceSpec():
             return FunctionSource(
                 vertex,

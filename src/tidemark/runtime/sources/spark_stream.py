@@ -54,7 +54,7 @@ class SparkBatchSource(DriverSource):
         """The frame has been processed."""
         self._done = True
 
-    def position(self) -> Any:
+    def position(self, checkpoint_id: int | None = None) -> Any:
         """Whether the frame has been processed."""
         return self._done
 
@@ -148,7 +148,7 @@ class SparkStreamSource(DriverSource):
         self._current = None
         self._handover.done()
 
-    def position(self) -> Any:
+    def position(self, checkpoint_id: int | None = None) -> Any:
         """The blob behind the last processed micro-batch; before the first, where the query has begun.
 
         Raises:

@@ -6,7 +6,7 @@ the split, so a replay after a failure reads the same records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,16 @@ from tidemark.runtime.sources.files import open_binary
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.types.typeinfo import TypeInformation
 
-__all__ = ["FileSplit", "IndexSplit", "RangeSplit", "SlotSplit", "read_split"]
+__all__ = [
+    "FileSplit",
+    "IndexSplit",
+    "RangeSplit",
+    "SlotSplit",
+    "TextSplit",
+    "normalizer_of",
+    "read_split",
+    "text_of",
+]
 
 READ_BATCH = 8192
 
@@ -47,10 +56,22 @@ class FileSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class TextSplit:
+    """Text that the driver has read."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SlotSplit:
     """What the source function in this slot has buffered."""
 
     slot: int
+
+    @property
+    def number(self) -> int:
+        """Partition number of the task that takes it."""
+        return self.slot
 
 
 def read_split(
@@ -63,15 +84,27 @@ def read_split(
         for first in range(split.first, split.last + 1, READ_BATCH):
             last = min(split.last, first + READ_BATCH - 1)
             yield Records(list(range(first, last + 1)), None, subtask), last + 1
+    elif isinstance(split, TextSplit):
+        yield Records(list(split.texts), None, subtask), None
     else:
         yield from _read_file(spec, split, subtask)
+
+
+def normalizer_of(type_info: TypeInformation | None) -> Callable[[Any], Any] | None:
+    """What makes values those of a declared type; None if they are so as they are."""
+    return None if type_info is None else serializer_for(type_info).normalizer()
+
+
+def text_of(line: bytes, charset: str) -> str:
+    """A line of a file without its end."""
+    return line.decode(charset).rstrip("\n").removesuffix("\r")
 
 
 def _read_collection(
     spec: CollectionSourceSpec, split: IndexSplit, type_info: TypeInformation | None, subtask: int
 ) -> Iterator[tuple[Records, Any]]:
     elements, timestamps = spec.elements, spec.timestamps
-    normalize = None if type_info is None else serializer_for(type_info).normalizer()
+    normalize = normalizer_of(type_info)
     for first in range(split.first, split.last, READ_BATCH):
         last = min(split.last, first + READ_BATCH)
         values = list(elements[first:last])
@@ -91,7 +124,7 @@ def _read_file(spec: FileSourceSpec, split: FileSplit, subtask: int) -> Iterator
             if not line:
                 break
             position += len(line)
-            lines.append(line.decode(spec.charset).rstrip("\n").removesuffix("\r"))
+            lines.append(text_of(line, spec.charset))
             if len(lines) >= READ_BATCH:
                 yield Records(lines, None, subtask), (split.path, position)
                 lines = []

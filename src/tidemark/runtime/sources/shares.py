@@ -1,0 +1,75 @@
+"""Splits of a `SplitSource` in epochs: what one task reads of them, and when it stops.
+
+A task opens a reader for each split of its share, reads for a bounded time and a bounded number of records, and tells
+how far each split came. The driver (`split_driver`) makes the next shares from that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.plan.vertex import Vertex
+from tidemark.runtime.records import Records
+from tidemark.runtime.sources.enumeration import AssignedSplit
+from tidemark.runtime.sources.readers import open_reader
+from tidemark.runtime.sources.splits import READ_BATCH
+
+__all__ = ["Reached", "SplitShare", "read_share"]
+
+_RECORDS = 100_000
+_READING_S = 1.0
+"""How long a task goes on while there is something to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitShare:
+    """Splits for one task, and how long it waits for the first record of each (ms)."""
+
+    number: int
+    splits: tuple[AssignedSplit, ...]
+    patience_ms: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a task came in a split."""
+
+    position: Any
+    ended: bool
+    quiet: bool
+    """Whether it was asked and had nothing."""
+
+
+def read_share(
+    vertex: Vertex, share: SplitShare, subtask: int, reached: dict[str, Reached]
+) -> Iterator[tuple[str, Records]]:
+    """Records with the split they are from; at the end `reached` says where the splits stand that were asked.
+
+    Splits take turns. One that has nothing any more is left until the next epoch, so that whoever has much does not
+    wait for it.
+    """
+    with ExitStack() as opened:
+        turns = []
+        for assigned, patience in zip(share.splits, share.patience_ms, strict=True):
+            reader = open_reader(vertex, assigned, subtask)
+            opened.callback(reader.close)
+            turns.append((assigned.id, reader, patience / 1000))
+        left, until = _RECORDS, time.monotonic() + _READING_S
+        first = True
+        while turns:
+            again = []
+            for split_id, reader, patience_s in turns:
+                if left <= 0 or time.monotonic() > until:
+                    return
+                records = reader.read(min(left, READ_BATCH), patience_s if first else 0.0)
+                read = 0 if records is None else len(records)
+                if records is not None and read:
+                    left -= read
+                    yield split_id, records
+                    again.append((split_id, reader, patience_s))
+                reached[split_id] = Reached(reader.position(), records is None, first and not read)
+            turns, first = again, False
