@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidemark.api.async_stream import AsyncDataStream
     from tidemark.api.cache import CachedDataStream
     from tidemark.api.checkpoint_config import CheckpointConfig
     from tidemark.api.checkpoint_storage import (
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
         AggregateFunction,
         AllWindowFunction,
         AsyncFunction,
+        AsyncRetryPredicate,
+        AsyncRetryStrategy,
         BaseBroadcastProcessFunction,
         BroadcastProcessFunction,
         CheckpointedFunction,
@@ -304,7 +307,10 @@ __all__ = [
     "AllWindowFunction",
     "AllWindowedStream",
     "AppendingState",
+    "AsyncDataStream",
     "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "AvroBulkWriters",
     "AvroInputFormat",
     "AvroParquetReaders",
@@ -519,6 +525,7 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE = {
+    "tidemark.api.async_stream": "AsyncDataStream",
     "tidemark.api.cache": "CachedDataStream",
     "tidemark.api.checkpoint_config": "CheckpointConfig",
     "tidemark.api.checkpoint_storage": """
@@ -536,16 +543,17 @@ _NAMES_BY_MODULE = {
     "tidemark.api.execution_config": "ExecutionConfig",
     "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.functions": """
-        AggregateFunction AllWindowFunction AsyncFunction BaseBroadcastProcessFunction
-        BroadcastProcessFunction CheckpointListener CheckpointedFunction CoFlatMapFunction CoMapFunction
-        CoProcessFunction FilterFunction FlatMapFunction FoldFunction Function FunctionInitializationContext
-        FunctionSnapshotContext KeySelector KeyedBroadcastProcessFunction KeyedCoProcessFunction
-        KeyedProcessFunction KeyedStateFunction KeyedStateStore ListCheckpointed MapFunction
-        NullByteKeySelector OperatorStateStore ParallelSourceFunction Partitioner ProcessAllWindowFunction
-        ProcessFunction ProcessWindowFunction ReduceFunction RichAggregateFunction RichCoFlatMapFunction
-        RichCoMapFunction RichFilterFunction RichFlatMapFunction RichFoldFunction RichFunction
-        RichMapFunction RichParallelSourceFunction RichReduceFunction RichSinkFunction RichSourceFunction
-        RuntimeContext SinkFunction SourceFunction WindowFunction
+        AggregateFunction AllWindowFunction AsyncFunction AsyncRetryPredicate AsyncRetryStrategy
+        BaseBroadcastProcessFunction BroadcastProcessFunction CheckpointListener CheckpointedFunction
+        CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction FlatMapFunction FoldFunction
+        Function FunctionInitializationContext FunctionSnapshotContext KeySelector
+        KeyedBroadcastProcessFunction KeyedCoProcessFunction KeyedProcessFunction KeyedStateFunction
+        KeyedStateStore ListCheckpointed MapFunction NullByteKeySelector OperatorStateStore
+        ParallelSourceFunction Partitioner ProcessAllWindowFunction ProcessFunction ProcessWindowFunction
+        ReduceFunction RichAggregateFunction RichCoFlatMapFunction RichCoMapFunction RichFilterFunction
+        RichFlatMapFunction RichFoldFunction RichFunction RichMapFunction RichParallelSourceFunction
+        RichReduceFunction RichSinkFunction RichSourceFunction RuntimeContext SinkFunction SourceFunction
+        WindowFunction
     """,
     "tidemark.api.iteration": "IterativeStream",
     "tidemark.api.job": "JobClient JobExecutionResult JobStatus",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 if TYPE_CHECKING:
     from tidemark.api.collect import CollectBuffer
     from tidemark.api.connectors.file_system import FileSink
+    from tidemark.api.functions import AsyncRetryStrategy
     from tidemark.api.output_tag import OutputTag
     from tidemark.api.watermarks import WatermarkStrategy
     from tidemark.api.windows.assigners import WindowAssigner
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tidemark.types.typeinfo import TypeInformation
 
 __all__ = [
+    "AsyncWaitSpec",
     "BroadcastProcessSpec",
     "CollectSinkSpec",
     "CollectionSourceSpec",
@@ -68,6 +70,7 @@ class OperatorKind(Enum):
     SINK_FUNCTION = "sink_function"
     QUERYABLE = "queryable"
     ITERATION_HEAD = "iteration_head"
+    ASYNC_WAIT = "async_wait"
 
 
 # Operators
@@ -157,6 +160,20 @@ class QueryableSpec(OperatorSpec):
     query_name: str
     kind: OperatorKind = field(default=OperatorKind.QUERYABLE, init=False)
     keyed: bool = field(default=True, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncWaitSpec(OperatorSpec):
+    """Asynchronous calls (`AsyncDataStream`)."""
+
+    function: Any
+    timeout_ms: int
+    """0: none."""
+    capacity: int
+    retry: AsyncRetryStrategy[Any]
+    ordered: bool
+    kind: OperatorKind = field(default=OperatorKind.ASYNC_WAIT, init=False)
+    keyed: bool = field(default=False, init=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tidemark.api.specs import (
+    AsyncWaitSpec,
     BroadcastProcessSpec,
     FunctionSpec,
     IterationHeadSpec,
@@ -16,6 +17,7 @@ from tidemark.api.specs import (
     TimestampsSpec,
     WindowSpec,
 )
+from tidemark.operators.async_wait import AsyncWaitOperator
 from tidemark.operators.base import Operator
 from tidemark.operators.broadcast import BroadcastOperator, KeyedBroadcastOperator
 from tidemark.operators.co import (
@@ -87,6 +89,8 @@ def create_operator(
             return WindowOperator(spec, key_type)
         case QueryableSpec():
             return QueryableStateOperator(spec.descriptor, spec.query_name, key_type)
+        case AsyncWaitSpec():
+            return AsyncWaitOperator(spec, input_types[0])
         case IterationHeadSpec():
             return PassThroughOperator()
     raise AssertionError(f"no operator for {type(spec).__name__}")

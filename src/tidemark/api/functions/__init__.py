@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemark.api.functions.async_retry import AsyncRetryPredicate, AsyncRetryStrategy
 from tidemark.api.functions.base import (
     Function,
     KeyedStateStore,
@@ -66,6 +67,8 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
     "BroadcastProcessFunction",
     "CheckpointListener",
