@@ -116,6 +116,14 @@ if TYPE_CHECKING:
         QueryableStateStream,
     )
     from tidemark.api.output_tag import OutputTag
+    from tidemark.api.raw_state import (
+        KeyedStateCheckpointOutputStream,
+        KeyGroupStatePartitionStreamProvider,
+        OperatorStateCheckpointOutputStream,
+        StateInitializationContext,
+        StatePartitionStreamProvider,
+        StateSnapshotContext,
+    )
     from tidemark.api.sink import DataStreamSink
     from tidemark.api.slot_sharing import SlotSharingGroup
     from tidemark.api.state_backends import (
@@ -130,6 +138,15 @@ if TYPE_CHECKING:
         StateBackendFactory,
     )
     from tidemark.api.stream import DataStream
+    from tidemark.api.stream_operator import (
+        InternalTimer,
+        OneInputStreamOperator,
+        OperatorOutput,
+        StreamOperator,
+        StreamRecord,
+        TwoInputStreamOperator,
+        Watermark,
+    )
     from tidemark.api.time_domain import TimeDomain
     from tidemark.api.watermarks import (
         TimestampAssigner,
@@ -399,6 +416,7 @@ __all__ = [
     "GlobalWindows",
     "HashMapStateBackend",
     "Instant",
+    "InternalTimer",
     "IterativeStream",
     "JobClient",
     "JobExecutionResult",
@@ -407,10 +425,12 @@ __all__ = [
     "JobStatus",
     "JsonRowDeserializationSchema",
     "JsonRowSerializationSchema",
+    "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "KeyedStateCheckpointOutputStream",
     "KeyedStateFunction",
     "KeyedStateStore",
     "KeyedStream",
@@ -432,6 +452,9 @@ __all__ = [
     "NullableSerializer",
     "NumberSequenceSource",
     "ObjectArrayTypeInfo",
+    "OneInputStreamOperator",
+    "OperatorOutput",
+    "OperatorStateCheckpointOutputStream",
     "OperatorStateStore",
     "OutputFileConfig",
     "OutputTag",
@@ -494,9 +517,14 @@ __all__ = [
     "StateBackend",
     "StateBackendFactory",
     "StateDescriptor",
+    "StateInitializationContext",
+    "StatePartitionStreamProvider",
+    "StateSnapshotContext",
     "StateTtlConfig",
     "StreamExecutionEnvironment",
     "StreamFormat",
+    "StreamOperator",
+    "StreamRecord",
     "Time",
     "TimeDomain",
     "TimeWindow",
@@ -508,6 +536,7 @@ __all__ = [
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "TupleTypeInfo",
+    "TwoInputStreamOperator",
     "TypeInformation",
     "TypeSerializer",
     "TypeSerializerSchemaCompatibility",
@@ -515,6 +544,7 @@ __all__ = [
     "Types",
     "ValueState",
     "ValueStateDescriptor",
+    "Watermark",
     "WatermarkStrategy",
     "Window",
     "WindowAssigner",
@@ -559,6 +589,11 @@ _NAMES_BY_MODULE = {
     "tidemark.api.job": "JobClient JobExecutionResult JobStatus",
     "tidemark.api.keyed_stream": "KeyedStream QueryableStateStream",
     "tidemark.api.output_tag": "OutputTag",
+    "tidemark.api.raw_state": """
+        KeyGroupStatePartitionStreamProvider KeyedStateCheckpointOutputStream
+        OperatorStateCheckpointOutputStream StateInitializationContext StatePartitionStreamProvider
+        StateSnapshotContext
+    """,
     "tidemark.api.sink": "DataStreamSink",
     "tidemark.api.slot_sharing": "SlotSharingGroup",
     "tidemark.api.state_backends": """
@@ -566,6 +601,10 @@ _NAMES_BY_MODULE = {
         PredefinedOptions RocksDBStateBackend StateBackend StateBackendFactory
     """,
     "tidemark.api.stream": "DataStream",
+    "tidemark.api.stream_operator": """
+        InternalTimer OneInputStreamOperator OperatorOutput StreamOperator StreamRecord
+        TwoInputStreamOperator Watermark
+    """,
     "tidemark.api.time_domain": "TimeDomain",
     "tidemark.api.watermarks": "TimestampAssigner WatermarkStrategy",
     "tidemark.api.windowed": "AllWindowedStream WindowedStream",

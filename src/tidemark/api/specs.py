@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidemark.api.connectors.file_system import FileSink
     from tidemark.api.functions import AsyncRetryStrategy
     from tidemark.api.output_tag import OutputTag
+    from tidemark.api.stream_operator import StreamOperator
     from tidemark.api.watermarks import WatermarkStrategy
     from tidemark.api.windows.assigners import WindowAssigner
     from tidemark.api.windows.triggers import Trigger
@@ -49,6 +50,7 @@ __all__ = [
     "SparkStreamSourceSpec",
     "SparkWriterSinkSpec",
     "TimestampsSpec",
+    "TransformSpec",
     "WindowSpec",
 ]
 
@@ -71,6 +73,7 @@ class OperatorKind(Enum):
     QUERYABLE = "queryable"
     ITERATION_HEAD = "iteration_head"
     ASYNC_WAIT = "async_wait"
+    TRANSFORM = "transform"
 
 
 # Operators
@@ -174,6 +177,15 @@ class AsyncWaitSpec(OperatorSpec):
     ordered: bool
     kind: OperatorKind = field(default=OperatorKind.ASYNC_WAIT, init=False)
     keyed: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformSpec(OperatorSpec):
+    """An operator of the user's own."""
+
+    operator: StreamOperator
+    keyed: bool
+    kind: OperatorKind = field(default=OperatorKind.TRANSFORM, init=False)
 
 
 @dataclass(frozen=True, slots=True)

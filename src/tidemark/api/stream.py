@@ -23,8 +23,16 @@ from tidemark.api.graph import Edge, Node, NodeKind, Ship
 from tidemark.api.operator_settings import OperatorSettings
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.sink import SinkMethods
-from tidemark.api.specs import FunctionSpec, OperatorKind, OperatorSpec, SourceSpec, TimestampsSpec
+from tidemark.api.specs import (
+    FunctionSpec,
+    OperatorKind,
+    OperatorSpec,
+    SourceSpec,
+    TimestampsSpec,
+    TransformSpec,
+)
 from tidemark.api.stateful_functions import Project
+from tidemark.api.stream_operator import OneInputStreamOperator
 from tidemark.api.watermarks import WatermarkStrategy
 from tidemark.errors import ConfigError, UnsupportedOperationException
 from tidemark.state.descriptors import MapStateDescriptor
@@ -107,6 +115,16 @@ class DataStream(OperatorSettings, SinkMethods):
         if not isinstance(func, ProcessFunction):
             raise TypeError(f"process() of a DataStream needs a ProcessFunction, not {func!r}.")
         return self._apply("PROCESS", OperatorKind.PROCESS, func, optional_type(output_type))
+
+    def transform(self, operator_name: str, output_type: Any, operator: OneInputStreamOperator) -> DataStream:
+        """Process elements with an operator of one's own, which sees watermarks and may keep raw state.
+
+        Raises:
+            TypeError: `operator` is no `OneInputStreamOperator`.
+        """
+        if not isinstance(operator, OneInputStreamOperator):
+            raise TypeError(f"transform() of a stream needs a OneInputStreamOperator, not {operator!r}.")
+        return self._operator(operator_name, TransformSpec(operator, self._keyed), optional_type(output_type))
 
     def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
         """Group by key; two elements share a key exactly when their keys serialise to the same bytes.

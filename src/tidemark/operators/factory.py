@@ -15,6 +15,7 @@ from tidemark.api.specs import (
     QueryableSpec,
     ReduceSpec,
     TimestampsSpec,
+    TransformSpec,
     WindowSpec,
 )
 from tidemark.operators.async_wait import AsyncWaitOperator
@@ -35,6 +36,7 @@ from tidemark.operators.keyed import (
     KeyedMapOperator,
     KeyedProcessOperator,
 )
+from tidemark.operators.own import KeyedOwnOperator, OwnOperator
 from tidemark.operators.queryable import QueryableStateOperator
 from tidemark.operators.reduce import ReduceOperator
 from tidemark.operators.sink import SinkOperator
@@ -91,6 +93,10 @@ def create_operator(
             return QueryableStateOperator(spec.descriptor, spec.query_name, key_type)
         case AsyncWaitSpec():
             return AsyncWaitOperator(spec, input_types[0])
+        case TransformSpec(keyed=True):
+            return KeyedOwnOperator(spec.operator, key_type)
+        case TransformSpec():
+            return OwnOperator(spec.operator)
         case IterationHeadSpec():
             return PassThroughOperator()
     raise AssertionError(f"no operator for {type(spec).__name__}")
