@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         CoFlatMapFunction,
         CoMapFunction,
         CoProcessFunction,
+        DeltaFunction,
         FilterFunction,
         FlatMapFunction,
         FoldFunction,
@@ -384,6 +385,7 @@ __all__ = [
     "DataStreamSink",
     "DataclassTypeInfo",
     "DeliveryGuarantee",
+    "DeltaFunction",
     "DeserializationSchema",
     "Duration",
     "DynamicEventTimeSessionWindows",
@@ -575,8 +577,8 @@ _NAMES_BY_MODULE = {
     "tidemark.api.functions": """
         AggregateFunction AllWindowFunction AsyncFunction AsyncRetryPredicate AsyncRetryStrategy
         BaseBroadcastProcessFunction BroadcastProcessFunction CheckpointListener CheckpointedFunction
-        CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction FlatMapFunction FoldFunction
-        Function FunctionInitializationContext FunctionSnapshotContext KeySelector
+        CoFlatMapFunction CoMapFunction CoProcessFunction DeltaFunction FilterFunction FlatMapFunction
+        FoldFunction Function FunctionInitializationContext FunctionSnapshotContext KeySelector
         KeyedBroadcastProcessFunction KeyedCoProcessFunction KeyedProcessFunction KeyedStateFunction
         KeyedStateStore ListCheckpointed MapFunction NullByteKeySelector OperatorStateStore
         ParallelSourceFunction Partitioner ProcessAllWindowFunction ProcessFunction ProcessWindowFunction

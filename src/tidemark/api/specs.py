@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 if TYPE_CHECKING:
     from tidemark.api.collect import CollectBuffer
     from tidemark.api.connectors.file_system import FileSink
-    from tidemark.api.functions import AsyncRetryStrategy
+    from tidemark.api.functions import AsyncRetryStrategy, DeltaFunction
     from tidemark.api.output_tag import OutputTag
     from tidemark.api.stream_operator import StreamOperator
     from tidemark.api.watermarks import WatermarkStrategy
@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from tidemark.types.typeinfo import TypeInformation
 
 __all__ = [
+    "CHANGED_TAG",
+    "RESULT_TAG",
     "AsyncWaitSpec",
     "BroadcastProcessSpec",
     "CollectSinkSpec",
     "CollectionSourceSpec",
+    "DeltaSpec",
     "FileSinkSpec",
     "FileSourceSpec",
     "ForeachBatchSinkSpec",
@@ -55,6 +58,12 @@ __all__ = [
 ]
 
 
+RESULT_TAG = "_iteration/result"
+"""Side output of the head of an iteration on bounded input: the elements after the last round."""
+CHANGED_TAG = "_iteration/changed"
+"""Side output of a delta iteration: elements of the solution set that have changed."""
+
+
 class OperatorKind(Enum):
     """What an operator does with its function; `operators.factory` knows the code behind each."""
 
@@ -74,6 +83,7 @@ class OperatorKind(Enum):
     ITERATION_HEAD = "iteration_head"
     ASYNC_WAIT = "async_wait"
     TRANSFORM = "transform"
+    DELTA = "delta"
 
 
 # Operators
@@ -189,12 +199,26 @@ class TransformSpec(OperatorSpec):
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaSpec(OperatorSpec):
+    """Keeps the solution set of a delta iteration; input 0 is the workset, input 1 the initial set."""
+
+    function: DeltaFunction
+    element_type: TypeInformation | None
+    kind: OperatorKind = field(default=OperatorKind.DELTA, init=False)
+    keyed: bool = field(default=True, init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class IterationHeadSpec(OperatorSpec):
     """The head of a loop."""
 
     max_wait_ms: int = 0
     feedback: list[tuple[int, str | None]] = field(default_factory=list)
     """(node, side output) of what is fed back; `close_with` adds to it."""
+    max_iterations: int | None = None
+    """Rounds on bounded input (supersteps); None: records go round one by one."""
+    criterion: list[tuple[int, str | None]] = field(default_factory=list)
+    """(node, side output) that has to have elements for another round."""
     kind: OperatorKind = field(default=OperatorKind.ITERATION_HEAD, init=False)
     keyed: bool = field(default=False, init=False)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tidemark.api.specs import (
     AsyncWaitSpec,
     BroadcastProcessSpec,
+    DeltaSpec,
     FunctionSpec,
     IterationHeadSpec,
     OperatorKind,
@@ -41,6 +42,7 @@ from tidemark.operators.queryable import QueryableStateOperator
 from tidemark.operators.reduce import ReduceOperator
 from tidemark.operators.sink import SinkOperator
 from tidemark.operators.stateless import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
+from tidemark.operators.supersteps import DeltaOperator, SuperstepHead
 from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.operators.window import WindowOperator
 
@@ -97,6 +99,10 @@ def create_operator(
             return KeyedOwnOperator(spec.operator, key_type)
         case TransformSpec():
             return OwnOperator(spec.operator)
+        case DeltaSpec():
+            return DeltaOperator(spec.function, spec.element_type, key_type)
+        case IterationHeadSpec() if spec.max_iterations is not None:
+            return SuperstepHead()
         case IterationHeadSpec():
             return PassThroughOperator()
     raise AssertionError(f"no operator for {type(spec).__name__}")
