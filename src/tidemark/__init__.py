@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidemark.api.async_stream import AsyncDataStream
     from tidemark.api.cache import CachedDataStream
     from tidemark.api.checkpoint_config import CheckpointConfig
     from tidemark.api.checkpoint_storage import (
@@ -29,22 +30,18 @@ if TYPE_CHECKING:
         Sink,
         Source,
     )
+    from tidemark.api.connectors.compaction import (
+        FileCompactor,
+        FileCompactStrategy,
+    )
+    from tidemark.api.connectors.file_source import FileSource
     from tidemark.api.connectors.file_system import (
         BucketAssigner,
         FileSink,
-        FileSource,
         OutputFileConfig,
         RollingPolicy,
-        StreamFormat,
     )
     from tidemark.api.connectors.number_seq import NumberSequenceSource
-    from tidemark.api.connectors.serialization import (
-        ByteArraySchema,
-        DeserializationSchema,
-        Encoder,
-        SerializationSchema,
-        SimpleStringSchema,
-    )
     from tidemark.api.context import (
         SinkContext,
         SourceContext,
@@ -60,6 +57,8 @@ if TYPE_CHECKING:
         AggregateFunction,
         AllWindowFunction,
         AsyncFunction,
+        AsyncRetryPredicate,
+        AsyncRetryStrategy,
         BaseBroadcastProcessFunction,
         BroadcastProcessFunction,
         CheckpointedFunction,
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
         CoFlatMapFunction,
         CoMapFunction,
         CoProcessFunction,
+        DeltaFunction,
         FilterFunction,
         FlatMapFunction,
         FoldFunction,
@@ -117,6 +117,14 @@ if TYPE_CHECKING:
         QueryableStateStream,
     )
     from tidemark.api.output_tag import OutputTag
+    from tidemark.api.raw_state import (
+        KeyedStateCheckpointOutputStream,
+        KeyGroupStatePartitionStreamProvider,
+        OperatorStateCheckpointOutputStream,
+        StateInitializationContext,
+        StatePartitionStreamProvider,
+        StateSnapshotContext,
+    )
     from tidemark.api.sink import DataStreamSink
     from tidemark.api.slot_sharing import SlotSharingGroup
     from tidemark.api.split_source import (
@@ -136,6 +144,15 @@ if TYPE_CHECKING:
         StateBackendFactory,
     )
     from tidemark.api.stream import DataStream
+    from tidemark.api.stream_operator import (
+        InternalTimer,
+        OneInputStreamOperator,
+        OperatorOutput,
+        StreamOperator,
+        StreamRecord,
+        TwoInputStreamOperator,
+        Watermark,
+    )
     from tidemark.api.time_domain import TimeDomain
     from tidemark.api.watermarks import (
         TimestampAssigner,
@@ -199,6 +216,43 @@ if TYPE_CHECKING:
         RestartStrategies,
         RestartStrategyConfiguration,
         RuntimeExecutionMode,
+    )
+    from tidemark.formats.avro import (
+        AvroBulkWriters,
+        AvroInputFormat,
+        AvroRowDeserializationSchema,
+        AvroRowSerializationSchema,
+    )
+    from tidemark.formats.csv import (
+        CsvBulkWriters,
+        CsvReaderFormat,
+        CsvRowDeserializationSchema,
+        CsvRowSerializationSchema,
+    )
+    from tidemark.formats.csv_schema import CsvSchema
+    from tidemark.formats.files import (
+        BulkFormat,
+        BulkWriter,
+        BulkWriterFactory,
+        StreamFormat,
+    )
+    from tidemark.formats.json import (
+        JsonRowDeserializationSchema,
+        JsonRowSerializationSchema,
+    )
+    from tidemark.formats.parquet import (
+        AvroParquetReaders,
+        AvroParquetWriters,
+        ParquetBulkWriters,
+        ParquetColumnarRowInputFormat,
+    )
+    from tidemark.formats.schemas import (
+        ByteArraySchema,
+        DeserializationSchema,
+        Encoder,
+        RowFieldExtractorSchema,
+        SerializationSchema,
+        SimpleStringSchema,
     )
     from tidemark.futures import CompletableFuture
     from tidemark.ids import JobID
@@ -276,7 +330,16 @@ __all__ = [
     "AllWindowFunction",
     "AllWindowedStream",
     "AppendingState",
+    "AsyncDataStream",
     "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
+    "AvroBulkWriters",
+    "AvroInputFormat",
+    "AvroParquetReaders",
+    "AvroParquetWriters",
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
     "AvroSchema",
     "BaseBroadcastProcessFunction",
     "BasicArrayTypeInfo",
@@ -287,6 +350,9 @@ __all__ = [
     "BroadcastState",
     "BroadcastStream",
     "BucketAssigner",
+    "BulkFormat",
+    "BulkWriter",
+    "BulkWriterFactory",
     "ByteArraySchema",
     "CachedDataStream",
     "CheckpointConfig",
@@ -311,6 +377,11 @@ __all__ = [
     "CountTumblingWindowAssigner",
     "CountWindow",
     "CountWindowSerializer",
+    "CsvBulkWriters",
+    "CsvReaderFormat",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
+    "CsvSchema",
     "CustomCheckpointStorage",
     "CustomStateBackend",
     "DataInputView",
@@ -319,6 +390,7 @@ __all__ = [
     "DataStreamSink",
     "DataclassTypeInfo",
     "DeliveryGuarantee",
+    "DeltaFunction",
     "DeserializationSchema",
     "Duration",
     "DynamicEventTimeSessionWindows",
@@ -331,6 +403,8 @@ __all__ = [
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FieldKey",
+    "FileCompactStrategy",
+    "FileCompactor",
     "FileSink",
     "FileSource",
     "FileSystemCheckpointStorage",
@@ -349,16 +423,21 @@ __all__ = [
     "GlobalWindows",
     "HashMapStateBackend",
     "Instant",
+    "InternalTimer",
     "IterativeStream",
     "JobClient",
     "JobExecutionResult",
     "JobID",
     "JobManagerCheckpointStorage",
     "JobStatus",
+    "JsonRowDeserializationSchema",
+    "JsonRowSerializationSchema",
+    "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "KeyedStateCheckpointOutputStream",
     "KeyedStateFunction",
     "KeyedStateStore",
     "KeyedStream",
@@ -380,10 +459,15 @@ __all__ = [
     "NullableSerializer",
     "NumberSequenceSource",
     "ObjectArrayTypeInfo",
+    "OneInputStreamOperator",
+    "OperatorOutput",
+    "OperatorStateCheckpointOutputStream",
     "OperatorStateStore",
     "OutputFileConfig",
     "OutputTag",
     "ParallelSourceFunction",
+    "ParquetBulkWriters",
+    "ParquetColumnarRowInputFormat",
     "Partitioner",
     "PickledBytesTypeInfo",
     "PredefinedOptions",
@@ -417,6 +501,7 @@ __all__ = [
     "RocksDBStateBackend",
     "RollingPolicy",
     "Row",
+    "RowFieldExtractorSchema",
     "RowKind",
     "RowTypeInfo",
     "RuntimeContext",
@@ -442,9 +527,14 @@ __all__ = [
     "StateBackend",
     "StateBackendFactory",
     "StateDescriptor",
+    "StateInitializationContext",
+    "StatePartitionStreamProvider",
+    "StateSnapshotContext",
     "StateTtlConfig",
     "StreamExecutionEnvironment",
     "StreamFormat",
+    "StreamOperator",
+    "StreamRecord",
     "Time",
     "TimeDomain",
     "TimeWindow",
@@ -456,6 +546,7 @@ __all__ = [
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "TupleTypeInfo",
+    "TwoInputStreamOperator",
     "TypeInformation",
     "TypeSerializer",
     "TypeSerializerSchemaCompatibility",
@@ -463,6 +554,7 @@ __all__ = [
     "Types",
     "ValueState",
     "ValueStateDescriptor",
+    "Watermark",
     "WatermarkStrategy",
     "Window",
     "WindowAssigner",
@@ -473,6 +565,7 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE = {
+    "tidemark.api.async_stream": "AsyncDataStream",
     "tidemark.api.cache": "CachedDataStream",
     "tidemark.api.checkpoint_config": "CheckpointConfig",
     "tidemark.api.checkpoint_storage": """
@@ -481,33 +574,36 @@ _NAMES_BY_MODULE = {
     "tidemark.api.collect": "CloseableIterator",
     "tidemark.api.connected": "BroadcastConnectedStream BroadcastStream ConnectedStreams",
     "tidemark.api.connectors.base": "DeliveryGuarantee Sink Source",
-    "tidemark.api.connectors.file_system": """
-        BucketAssigner FileSink FileSource OutputFileConfig RollingPolicy StreamFormat
-    """,
+    "tidemark.api.connectors.compaction": "FileCompactStrategy FileCompactor",
+    "tidemark.api.connectors.file_source": "FileSource",
+    "tidemark.api.connectors.file_system": "BucketAssigner FileSink OutputFileConfig RollingPolicy",
     "tidemark.api.connectors.number_seq": "NumberSequenceSource",
-    "tidemark.api.connectors.serialization": """
-        ByteArraySchema DeserializationSchema Encoder SerializationSchema SimpleStringSchema
-    """,
-    "tidemark.api.execution_config": "ExecutionConfig",
-    "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.context": "SinkContext SourceContext TimerService",
     "tidemark.api.environment": "StreamExecutionEnvironment",
+    "tidemark.api.execution_config": "ExecutionConfig",
+    "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.functions": """
-        AggregateFunction AllWindowFunction AsyncFunction BaseBroadcastProcessFunction
-        BroadcastProcessFunction CheckpointListener CheckpointedFunction CoFlatMapFunction CoMapFunction
-        CoProcessFunction FilterFunction FlatMapFunction FoldFunction Function FunctionInitializationContext
-        FunctionSnapshotContext KeySelector KeyedBroadcastProcessFunction KeyedCoProcessFunction
-        KeyedProcessFunction KeyedStateFunction KeyedStateStore ListCheckpointed MapFunction
-        NullByteKeySelector OperatorStateStore ParallelSourceFunction Partitioner ProcessAllWindowFunction
-        ProcessFunction ProcessWindowFunction ReduceFunction RichAggregateFunction RichCoFlatMapFunction
-        RichCoMapFunction RichFilterFunction RichFlatMapFunction RichFoldFunction RichFunction RichMapFunction
-        RichParallelSourceFunction RichReduceFunction RichSinkFunction RichSourceFunction RuntimeContext
-        SinkFunction SourceFunction WindowFunction
+        AggregateFunction AllWindowFunction AsyncFunction AsyncRetryPredicate AsyncRetryStrategy
+        BaseBroadcastProcessFunction BroadcastProcessFunction CheckpointListener CheckpointedFunction
+        CoFlatMapFunction CoMapFunction CoProcessFunction DeltaFunction FilterFunction FlatMapFunction
+        FoldFunction Function FunctionInitializationContext FunctionSnapshotContext KeySelector
+        KeyedBroadcastProcessFunction KeyedCoProcessFunction KeyedProcessFunction KeyedStateFunction
+        KeyedStateStore ListCheckpointed MapFunction NullByteKeySelector OperatorStateStore
+        ParallelSourceFunction Partitioner ProcessAllWindowFunction ProcessFunction ProcessWindowFunction
+        ReduceFunction RichAggregateFunction RichCoFlatMapFunction RichCoMapFunction RichFilterFunction
+        RichFlatMapFunction RichFoldFunction RichFunction RichMapFunction RichParallelSourceFunction
+        RichReduceFunction RichSinkFunction RichSourceFunction RuntimeContext SinkFunction SourceFunction
+        WindowFunction
     """,
     "tidemark.api.iteration": "IterativeStream",
     "tidemark.api.job": "JobClient JobExecutionResult JobStatus",
     "tidemark.api.keyed_stream": "KeyedStream QueryableStateStream",
     "tidemark.api.output_tag": "OutputTag",
+    "tidemark.api.raw_state": """
+        KeyGroupStatePartitionStreamProvider KeyedStateCheckpointOutputStream
+        OperatorStateCheckpointOutputStream StateInitializationContext StatePartitionStreamProvider
+        StateSnapshotContext
+    """,
     "tidemark.api.sink": "DataStreamSink",
     "tidemark.api.slot_sharing": "SlotSharingGroup",
     "tidemark.api.split_source": "Split SplitReader SplitSource",
@@ -516,6 +612,10 @@ _NAMES_BY_MODULE = {
         PredefinedOptions RocksDBStateBackend StateBackend StateBackendFactory
     """,
     "tidemark.api.stream": "DataStream",
+    "tidemark.api.stream_operator": """
+        InternalTimer OneInputStreamOperator OperatorOutput StreamOperator StreamRecord
+        TwoInputStreamOperator Watermark
+    """,
     "tidemark.api.time_domain": "TimeDomain",
     "tidemark.api.watermarks": "TimestampAssigner WatermarkStrategy",
     "tidemark.api.windowed": "AllWindowedStream WindowedStream",
@@ -530,15 +630,31 @@ _NAMES_BY_MODULE = {
         ProcessingTimeSessionWindows SessionWindowTimeGapExtractor
     """,
     "tidemark.api.windows.triggers": """
-        ContinuousEventTimeTrigger ContinuousProcessingTimeTrigger CountTrigger EventTimeTrigger NeverTrigger
-        ProcessingTimeTrigger PurgingTrigger Trigger TriggerResult
+        ContinuousEventTimeTrigger ContinuousProcessingTimeTrigger CountTrigger EventTimeTrigger
+        NeverTrigger ProcessingTimeTrigger PurgingTrigger Trigger TriggerResult
     """,
     "tidemark.api.windows.window": "CountWindow GlobalWindow TimeWindow Window",
     "tidemark.clock": "ManualClock",
     "tidemark.config": """
-        CheckpointingMode ConfigOption ConfigOptions Configuration
-        ExternalizedCheckpointCleanup ExternalizedCheckpointRetention MemorySize RestartStrategies
-        RestartStrategyConfiguration RuntimeExecutionMode
+        CheckpointingMode ConfigOption ConfigOptions Configuration ExternalizedCheckpointCleanup
+        ExternalizedCheckpointRetention MemorySize RestartStrategies RestartStrategyConfiguration
+        RuntimeExecutionMode
+    """,
+    "tidemark.formats.avro": """
+        AvroBulkWriters AvroInputFormat AvroRowDeserializationSchema AvroRowSerializationSchema
+    """,
+    "tidemark.formats.csv": """
+        CsvBulkWriters CsvReaderFormat CsvRowDeserializationSchema CsvRowSerializationSchema
+    """,
+    "tidemark.formats.csv_schema": "CsvSchema",
+    "tidemark.formats.files": "BulkFormat BulkWriter BulkWriterFactory StreamFormat",
+    "tidemark.formats.json": "JsonRowDeserializationSchema JsonRowSerializationSchema",
+    "tidemark.formats.parquet": """
+        AvroParquetReaders AvroParquetWriters ParquetBulkWriters ParquetColumnarRowInputFormat
+    """,
+    "tidemark.formats.schemas": """
+        ByteArraySchema DeserializationSchema Encoder RowFieldExtractorSchema SerializationSchema
+        SimpleStringSchema
     """,
     "tidemark.futures": "CompletableFuture",
     "tidemark.ids": "JobID",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from tidemark.api.executor import CachedFile, PythonArtifacts
 from tidemark.api.slot_sharing import SlotSharingGroup
-from tidemark.errors import ConfigError, UnsupportedOperationException
+from tidemark.errors import ConfigError
 from tidemark.types.time import TimeLike, to_millis
 
 __all__ = ["EnvironmentOptions"]
@@ -106,16 +106,6 @@ class EnvironmentOptions:
     def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> None:
         """Ship a file to the workers under a name."""
         self._cached_files.append(CachedFile(file_path, name, executable))
-
-    def create_input(self, *args: Any, **kwargs: Any) -> Any:
-        """Not offered.
-
-        Raises:
-            UnsupportedOperationException: Always; use `from_source` or `from_spark_stream`.
-        """
-        raise UnsupportedOperationException(
-            "create_input() wraps Java input formats. Use from_source() or from_spark_stream()."
-        )
 
     def _artifacts(self) -> PythonArtifacts:
         return PythonArtifacts(

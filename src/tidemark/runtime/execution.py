@@ -307,6 +307,7 @@ class JobExecution:
                 self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
         self._timers.update(_next_timers(result))
         self.watermarks.epoch_done(work.directive.watermarks)
+        self.watermarks.rounds.observe(result.reports)
         self.watermarks.observe(result.reports, self.clock.now())
         for vertex_id in {task.source for task in work.inputs} | set(work.dataframes):
             self.sources[vertex_id].advanced(positions.get(vertex_id, {}))
@@ -372,7 +373,9 @@ class JobExecution:
             if (position := self.engine.worker.call(source.position, checkpoint_id)) is not None
         }
         commits = {
-            sink.vertex.uid: data for sink in self.sinks.values() if (data := sink.prepare(checkpoint_id))
+            sink.vertex.uid: data
+            for sink in self.sinks.values()
+            if (data := self.engine.worker.call(sink.prepare, checkpoint_id))
         }
         marks, partition_marks = self.watermarks.marks(), self.watermarks.partition_marks()
         return DriverState(positions, commits, marks, partition_marks, self.epoch, self.lineage)

@@ -24,6 +24,7 @@ from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Placement, Vertex
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
 from tidemark.protocol.reports import TaskReport
+from tidemark.runtime.rounds import Rounds
 from tidemark.runtime.watermark_generators import Generator, Picture, Seen, instance_key
 
 __all__ = ["Mark", "WatermarkTracker", "combined", "strategy_of"]
@@ -50,6 +51,7 @@ class WatermarkTracker:
             vertex.id: (MIN_WATERMARK, False) for vertex in plan.of_kind(NodeKind.SOURCE)
         }
         self._passed: dict[int, int] = {vertex.id: MIN_WATERMARK for vertex in plan.in_slots()}
+        self.rounds = Rounds(plan, self._passed)
         self._feeding = {vertex: plan.sources_of(vertex) for vertex in self._generators}
         self._fused = {vertex for vertex in self._generators if plan.is_fused(vertex)}
 
@@ -203,7 +205,7 @@ class WatermarkTracker:
         """Whether some slot vertex has a newer watermark waiting at its input."""
         reached = self._reached()
         vertices = self._plan.vertices
-        return any(
+        return bool(self.rounds.returning) or any(
             self._input_of(vertices[key], reached).time > passed for key, passed in self._passed.items()
         )
 
@@ -240,7 +242,18 @@ class WatermarkTracker:
             mark, idle = self._sources[vertex.id]
             return Mark(mark, idle)
         # A feedback edge of a loop comes from further down and counts for nothing here.
-        incoming = combined([reached[edge.source] for edge in vertex.inputs if edge.source in reached])
+        rounds = self.rounds
+        if vertex.id in rounds.returning:
+            return Mark(MIN_WATERMARK)
+        incoming = combined(
+            [
+                above._replace(time=rounds.outgoing(edge.source, vertex.id, above.time))
+                for edge in vertex.inputs
+                if (above := reached.get(edge.source)) is not None
+            ]
+        )
+        if vertex.id in self._plan.supersteps:
+            incoming = incoming._replace(time=rounds.incoming(vertex.id, incoming.time))
         if vertex.placement is Placement.TASK:
             return incoming
         return Mark(max(incoming.time, self._passed[vertex.id]), incoming.idle)

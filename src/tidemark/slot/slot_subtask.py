@@ -88,6 +88,11 @@ class SlotSubtask(Subtask):
         """
         if self._epoch != header.epoch:
             self._epoch = header.epoch
+            if header.watermark < self.watermark:
+                # Time goes back only where an iteration begins another round.
+                self.watermark = header.watermark
+                self._ended = False
+                self.operator.begin_round()
             self.advance_watermark(header.watermark)
             self.operator.advance_processing_time(self._clock.now(), self._out)
         status = self._take(header.edge, header.flags, body, between, queryable)

@@ -22,7 +22,7 @@ from tidemark.clock import ManualClock
 from tidemark.errors import RestoreError
 from tidemark.plan.vertex import Placement, Vertex
 from tidemark.protocol.failure import OperatorFailed
-from tidemark.runtime.sources.driver import CollectionSource, SequenceSource, TextFileSource
+from tidemark.runtime.sources.driver import CollectionSource, FilesSource, SequenceSource
 from tidemark.runtime.sources.enumerators import can_run_continuously, make_enumerator
 from tidemark.runtime.sources.positions import pack, start_enumerator, start_source
 from tidemark.runtime.sources.readers import open_reader
@@ -94,7 +94,7 @@ class Epochs:
         self.vertex = source
         clock = clock or ManualClock(1000)
         make = self.MAKE.get(source.spec.kind)
-        self.source = TextFileSource(source, clock) if make is None else make(source)
+        self.source = FilesSource(source, clock) if make is None else make(source)
         start_source(self.source, stored)
 
     def epoch(self):

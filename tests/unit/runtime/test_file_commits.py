@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -15,7 +16,6 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
-from tidemark.checkpoint.restart import is_curable
 from tidemark.errors import (
     ConfigError,
     ExecutionError,
@@ -24,10 +24,11 @@ from tidemark.errors import (
     RestoreError,
     StorageError,
 )
+from tidemark.protocol.failure import is_curable
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.file_driver import FilesSink
-from tidemark.runtime.sinks.file_task import FileTaskSink
+from tidemark.runtime.sinks.file_task import FileTaskSink, LineWriter
 from tidemark.runtime.sinks.frontier import Frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
 from tidemark.runtime.sinks.places import open_place
@@ -45,7 +46,15 @@ def staged(sink: FilesSink, base: Any, *texts: str, bucket: str = "") -> list[St
     """What a task reports that wrote each text to a file of its own."""
     assert sink.staging is not None
     task = FileTaskSink(
-        str(base), sink.staging, str.encode, lambda _value, _now: bucket, "p", ".txt", 1, "u", 3
+        str(base),
+        sink.staging,
+        partial(LineWriter, str.encode),
+        lambda _value, _now: bucket,
+        "p",
+        ".txt",
+        1,
+        "u",
+        3,
     )
     for text in texts:
         task.write(Records([text]))
@@ -556,7 +565,17 @@ def test_a_file_name_that_the_file_system_does_not_take_is_not_tried_again() -> 
 
 def test_a_prefix_with_a_separator_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be part of a file's name"):
-        FileTaskSink(str(tmp_path), str(tmp_path), str.encode, lambda _v, _n: "", "../p", "", 1, "u", 3)
+        FileTaskSink(
+            str(tmp_path),
+            str(tmp_path),
+            partial(LineWriter, str.encode),
+            lambda _v, _n: "",
+            "../p",
+            "",
+            1,
+            "u",
+            3,
+        )
 
 
 def test_a_staged_file_of_another_size_is_not_published(tmp_path: Path) -> None:

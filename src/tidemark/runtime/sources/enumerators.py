@@ -16,7 +16,7 @@ from tidemark.clock import Clock
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import index_of, offsets_of, ranges_left
 from tidemark.runtime.sources.enumeration import AssignedSplit, BringsReaders, Enumerator
-from tidemark.runtime.sources.files import expand_path, file_size
+from tidemark.runtime.sources.files import FileLengths, expand_path
 from tidemark.runtime.sources.split_enumerator import SplitEnumerator
 from tidemark.runtime.sources.splits import FileSplit, IndexSplit, RangeSplit
 
@@ -115,6 +115,7 @@ class FileEnumerator(Enumerator):
     def __init__(self, vertex: Vertex, clock: Clock) -> None:
         super().__init__(vertex)
         self._clock = clock
+        self._lengths = FileLengths(vertex.spec.format)
         self._began: dict[str, int] = {}
         """Where the attempt found each file."""
         self._read: dict[str, int] = {}
@@ -143,9 +144,11 @@ class FileEnumerator(Enumerator):
         found = []
         for path in sorted({path for pattern in self.vertex.spec.paths for path in expand_path(pattern)}):
             began = self._began.setdefault(path, 0)
-            size, offset = file_size(path), self._read.get(path, began)
-            if path not in self._reading and offset < size:
-                found.append(FileSplit(path, offset, size - offset))
+            if path in self._reading:
+                continue
+            length, offset = self._lengths.of(path), self._read.get(path, began)
+            if offset < length:
+                found.append(FileSplit(path, offset, length - offset))
         lanes = max(1, self.vertex.parallelism)
         return [self._deal(found[at::lanes]) for at in range(min(lanes, len(found)))]
 

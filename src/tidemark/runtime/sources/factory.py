@@ -22,9 +22,9 @@ from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import (
     CollectionSource,
     DriverSource,
+    FilesSource,
     FunctionSource,
     SequenceSource,
-    TextFileSource,
 )
 from tidemark.runtime.sources.socket_driver import SocketSource
 from tidemark.runtime.sources.spark_stream import SparkBatchSource, SparkStreamSource
@@ -69,7 +69,7 @@ def make_source(
         case SequenceSourceSpec():
             return SequenceSource(vertex)
         case FileSourceSpec():
-            return TextFileSource(vertex, context.clock)
+            return FilesSource(vertex, context.clock)
         case SocketSourceSpec():
             return SocketSource(vertex, context.worker)
         case SplitSourceSpec():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import glob
 import os
+from functools import partial
 from typing import Any
 
 from tidemark.errors import ConfigError
+from tidemark.formats.files import FileFormat
 from tidemark.paths import is_local, local_path, name_of, remote
 
-__all__ = ["expand_path", "file_size", "open_binary"]
+__all__ = ["FileLengths", "expand_path", "open_binary"]
 
 
 def expand_path(pattern: str) -> list[str]:
@@ -44,8 +46,24 @@ def _hidden(path: str) -> bool:
     return name_of(path).startswith((".", "_"))
 
 
-def file_size(path: str) -> int:
-    """Size of a file in bytes."""
+class FileLengths:
+    """How long files are in the units of their format, which is only asked anew when their size has changed."""
+
+    def __init__(self, file_format: FileFormat) -> None:
+        """Nothing is known."""
+        self._format = file_format
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def of(self, path: str) -> int:
+        """Length of a file."""
+        size = _file_size(path)
+        known = self._known.get(path)
+        if known is None or known[0] != size:
+            known = self._known[path] = (size, self._format.length(size, partial(open_binary, path)))
+        return known[1]
+
+
+def _file_size(path: str) -> int:
     if is_local(path):
         return os.path.getsize(local_path(path))
     filesystem, name = remote(path)

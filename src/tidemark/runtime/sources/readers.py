@@ -7,7 +7,7 @@ it lives as long as the attempt; in epochs (`shares`) as long as one task.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from tidemark.api.specs import (
@@ -25,7 +25,7 @@ from tidemark.runtime.sources.enumeration import AssignedSplit, BringsReaders
 from tidemark.runtime.sources.files import open_binary
 from tidemark.runtime.sources.plain_data import plain
 from tidemark.runtime.sources.socket_lines import SocketLines
-from tidemark.runtime.sources.splits import FileSplit, normalizer_of, text_of
+from tidemark.runtime.sources.splits import FileSplit, normalizer_of
 
 __all__ = ["Reader", "open_reader"]
 
@@ -172,42 +172,36 @@ class _SequenceReader(Reader):
 
 
 class _FileReader(Reader):
-    """Lines of one file after the other, of each to the end of the line in which its piece ends."""
+    """Elements of one file after the other, of each up to the first element behind its piece."""
 
     def __init__(self, spec: FileSourceSpec, assigned: AssignedSplit, subtask: int) -> None:
-        self._charset = spec.charset
+        self._format = spec.format
         self._pieces: tuple[FileSplit, ...] = assigned.split
         self._offsets: list[int] = list(assigned.position or ())
-        """Of the files that have been begun."""
+        """Of the files that have been begun, in the units of the format."""
         self._subtask = subtask
         self._stream: Any = None
-        self._end = 0
+        self._batches: Iterator[tuple[list[Any], int]] = iter(())
         if self._offsets:
             self._open(self._offsets[-1])
 
     def read(self, max_records: int, timeout_s: float) -> Records | None:
-        """The next lines."""
-        lines: list[str] = []
-        while len(lines) < max_records:
-            if self._stream is None:
-                if len(self._offsets) == len(self._pieces):
-                    break
-                self._offsets.append(self._pieces[len(self._offsets)].offset)
-                self._open(self._offsets[-1])
-            # A file may be shorter than it was when it was listed.
-            line = self._stream.readline() if self._offsets[-1] < self._end else b""
-            if line:
-                self._offsets[-1] += len(line)
-                lines.append(text_of(line, self._charset))
-            else:
-                self.close()
-        return Records(lines, None, self._subtask) if lines else None
+        """The next batch, as large as the format makes them."""
+        while True:
+            batch = next(self._batches, None)
+            if batch is not None:
+                values, self._offsets[-1] = batch
+                return Records(values, None, self._subtask)
+            self.close()
+            if len(self._offsets) == len(self._pieces):
+                return None
+            self._offsets.append(self._pieces[len(self._offsets)].offset)
+            self._open(self._offsets[-1])
 
     def _open(self, offset: int) -> None:
         piece = self._pieces[len(self._offsets) - 1]
-        self._end = piece.offset + piece.limit
         self._stream = open_binary(piece.path)
-        self._stream.seek(offset)
+        self._batches = self._format.read(self._stream, offset, piece.offset + piece.limit - offset)
 
     def position(self) -> Any:
         """Offsets in the files that have been begun."""
@@ -216,6 +210,7 @@ class _FileReader(Reader):
     def close(self) -> None:
         """Close the file that is open."""
         stream, self._stream = self._stream, None
+        self._batches = iter(())
         if stream is not None:
             stream.close()
 

@@ -24,7 +24,6 @@ __all__ = [
     "TextSplit",
     "normalizer_of",
     "read_split",
-    "text_of",
 ]
 
 READ_BATCH = 8192
@@ -48,7 +47,7 @@ class RangeSplit:
 
 @dataclass(frozen=True, slots=True)
 class FileSplit:
-    """Up to `limit` bytes of one file, cut after a whole line, from byte `offset`."""
+    """Up to `limit` units (of its format) of one file, cut after a whole element, from unit `offset`."""
 
     path: str
     offset: int
@@ -95,11 +94,6 @@ def normalizer_of(type_info: TypeInformation | None) -> Callable[[Any], Any] | N
     return None if type_info is None else serializer_for(type_info).normalizer()
 
 
-def text_of(line: bytes, charset: str) -> str:
-    """A line of a file without its end."""
-    return line.decode(charset).rstrip("\n").removesuffix("\r")
-
-
 def _read_collection(
     spec: CollectionSourceSpec, split: IndexSplit, type_info: TypeInformation | None, subtask: int
 ) -> Iterator[tuple[Records, Any]]:
@@ -116,16 +110,5 @@ def _read_collection(
 
 def _read_file(spec: FileSourceSpec, split: FileSplit, subtask: int) -> Iterator[tuple[Records, Any]]:
     with open_binary(split.path) as stream:
-        stream.seek(split.offset)
-        lines: list[str] = []
-        position = split.offset
-        while position - split.offset < split.limit:
-            line = stream.readline()
-            if not line:
-                break
-            position += len(line)
-            lines.append(text_of(line, spec.charset))
-            if len(lines) >= READ_BATCH:
-                yield Records(lines, None, subtask), (split.path, position)
-                lines = []
-        yield Records(lines, None, subtask), (split.path, position)
+        for values, position in spec.format.read(stream, split.offset, split.limit):
+            yield Records(values, None, subtask), (split.path, position)
