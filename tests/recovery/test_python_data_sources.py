@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import (
@@ -153,6 +155,27 @@ def test_a_reader_says_that_there_is_nothing_only_if_there_is_nothing(kind):
     taken = [len(reader.read(STEP, 0)) for _ in range(TOTAL // STEP)]
 
     assert taken == [STEP] * (TOTAL // STEP)
+
+
+def test_a_source_that_has_nothing_is_left_alone_for_a_while():
+    asked = []
+
+    class Empty(Simple):
+        def read(self, start):
+            asked.append(start)
+            return iter(()), start
+
+    class Nothing(Numbers):
+        def simpleStreamReader(self, schema):
+            return Empty("nobody")
+
+    source = PythonDataSource(Nothing({}))
+    began = time.monotonic()
+    reader = source.open(Split("stream", {"start": {"next": 0}}), None)
+
+    assert not any(reader.read(5, 0) for _ in range(10_000))
+
+    assert len(asked) <= 1 + (time.monotonic() - began) / 0.01
 
 
 def test_rows_have_the_type_of_the_schema():

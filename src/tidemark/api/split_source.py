@@ -81,7 +81,8 @@ class SplitSource(Source, Generic[T]):
 
     Attributes:
         bounded: Whether the source ends: its splits are those of `enumerate`, and all of them end.
-        discovery_interval_ms: How often an unbounded source is asked for new splits; None: never.
+        discovery_interval_ms: How often an unbounded source is asked for new splits; None: never, and the source
+            ends if all its splits do.
     """
 
     bounded: bool

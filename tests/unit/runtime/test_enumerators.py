@@ -360,6 +360,7 @@ def test_a_socket_reader_wakes_whoever_waits_and_has_no_position():
 
     assert can_run_continuously(source.spec)
     assert job.enumerator.position(job.positions, {"0"}) is None
+    assert job.enumerator.bounded, "no other connection comes"
 
 
 def test_a_socket_reader_without_a_server_names_the_source():

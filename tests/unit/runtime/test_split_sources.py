@@ -139,6 +139,20 @@ def test_epochs_end_when_every_split_has(world, name, worker):
     assert Continuous(vertex(Bounded(name).source_spec()), stored).readers == {}
 
 
+def test_an_unbounded_source_that_looks_for_nothing_ends_with_its_splits(world, name, worker):
+    world["final"] = True
+    source = World(name)
+    source.discovery_interval_ms = None
+    epochs = Epochs(source, worker)
+    assert not epochs.source.ended
+
+    epochs.epoch()
+
+    assert epochs.source.ended
+    assert make_enumerator(vertex(source.source_spec()), ManualClock()).bounded
+    assert not make_enumerator(vertex(World(name).source_spec()), ManualClock()).bounded
+
+
 def test_splits_are_discovered_at_their_interval_and_after_a_restore(world, name, worker):
     job = Continuous(vertex(World(name).source_spec()))
     world["splits"]["c"] = [100]

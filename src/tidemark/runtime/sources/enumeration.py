@@ -50,7 +50,8 @@ class Enumerator(ABC):
 
     Attributes:
         vertex: The source.
-        bounded: Whether the source ends by itself; it has ended when all splits have.
+        bounded: Whether there are no other splits than those that `start` gives; the source has then ended when
+            all of them have, though nobody may know when that will be.
     """
 
     def __init__(self, vertex: Vertex) -> None:

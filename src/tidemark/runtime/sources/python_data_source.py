@@ -25,6 +25,7 @@ from tidemark.types.typeinfo import TypeInformation
 __all__ = ["PythonDataSource"]
 
 _ASK_AGAIN_S = 0.01
+"""How soon a source that had nothing is asked again, as Spark does it; readers may be polled more often."""
 
 _SPLIT = "stream"
 
@@ -153,6 +154,7 @@ class _RowReader(SplitReader[Any]):
         self._offsets = offsets
         self._at = at
         self._rows: Iterator[Any] | None = None
+        self._ask_at = 0.0
         if at.end is not None:
             self._rows = islice(iter(offsets.between(at.start, at.end)), at.skip, None)
 
@@ -168,10 +170,12 @@ class _RowReader(SplitReader[Any]):
 
     def _next(self, max_records: int) -> list[Any]:
         taken = self._take(max_records)
-        if not taken:
+        if not taken and time.monotonic() >= self._ask_at:
             rows, end = self._offsets.following(self._at.start)
             self._rows, self._at = iter(rows), _Position(self._at.start, end)
             taken = self._take(max_records)
+            if not taken:
+                self._ask_at = time.monotonic() + _ASK_AGAIN_S
         return taken
 
     def _take(self, max_records: int) -> list[Any]:

@@ -123,7 +123,7 @@ class SplitDriverSource(DriverSource):
     @property
     def ended(self) -> bool:
         """Whether all splits have ended and no others can come."""
-        return not self._turns and not self._enumerator.may_grow
+        return not self._turns and self._enumerator.bounded
 
     def live_splits(self) -> dict[str, int] | None:
         """Those that have not ended."""

@@ -50,6 +50,7 @@ class SplitEnumerator(Enumerator):
         super().__init__(vertex)
         self._clock = clock
         self._interval: int | None = vertex.spec.source.discovery_interval_ms
+        self.bounded = self._interval is None
         self._source: SplitSource[Any] | None = None
         self._known: dict[str, _Known] = {}
         self._stored_as_ended: set[str] = set()
@@ -57,11 +58,6 @@ class SplitEnumerator(Enumerator):
         self._announced: dict[int, dict[str, Any]] = {}
         """Checkpoint -> positions, of those that are not complete yet."""
         self._discovered_at: int | None = None
-
-    @property
-    def may_grow(self) -> bool:
-        """Whether there can be splits that are not known yet."""
-        return self._interval is not None
 
     def start(self, position: Any | None) -> list[AssignedSplit]:
         """The user's splits, or those a snapshot knows and those that are new since."""
