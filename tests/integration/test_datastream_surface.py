@@ -18,8 +18,8 @@ from tests.programs.test_rule_matching import ITEM, RULES, Match
 from tidemark.common import Duration, RestartStrategies, Types, WatermarkStrategy
 from tidemark.datastream import EmbeddedRocksDBStateBackend, HashMapStateBackend, RuntimeExecutionMode
 from tidemark.datastream.connectors.file_system import FileSource, StreamFormat
-from tidemark.datastream.functions import BroadcastProcessFunction
-from tidemark.datastream.state import MapStateDescriptor
+from tidemark.datastream.functions import BroadcastProcessFunction, ReduceFunction
+from tidemark.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from tidemark.errors import JobExecutionException
 
 pytestmark = pytest.mark.spark
@@ -56,13 +56,24 @@ def test_batch_mode_on_spark_reads_rules_first_and_emits_once_per_key(
     rules = env.from_collection([("double", 2), ("triple", 3)])
     descriptor = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 
-    totals = pairs.key_by(lambda pair: pair[0]).sum(1)
+    totals = pairs.key_by(lambda pair: pair[0]).reduce(Add())
     applied = pairs.connect(rules.broadcast(descriptor)).process(Apply(descriptor))
     results = list(totals.union(applied).execute_and_collect())
 
     expected = [("a", 4), ("b", 2)]
     expected += [(key, value * factor) for key, value in [("a", 1), ("b", 2), ("a", 3)] for factor in (2, 3)]
     assert sorted(results) == sorted(expected)
+
+
+class Add(ReduceFunction):
+    """Adds up in keyed state of its own beside the rolling value; both must agree."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.added = runtime_context.get_state(ValueStateDescriptor("added", Types.LONG()))
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        self.added.update((self.added.value() or value1[1]) + value2[1])
+        return value1[0], self.added.value()
 
 
 class Apply(BroadcastProcessFunction):
