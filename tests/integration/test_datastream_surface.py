@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.programs.test_rule_matching import ITEM, RULES, Match
 from tidemark.common import Duration, RestartStrategies, Types, WatermarkStrategy
 from tidemark.datastream import EmbeddedRocksDBStateBackend, HashMapStateBackend, RuntimeExecutionMode
 from tidemark.datastream.connectors.file_system import FileSource, StreamFormat
-from tidemark.datastream.functions import BroadcastProcessFunction, ReduceFunction
+from tidemark.datastream.functions import BroadcastProcessFunction, MapFunction, ReduceFunction
 from tidemark.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from tidemark.errors import JobExecutionException
 
@@ -88,6 +89,41 @@ class Apply(BroadcastProcessFunction):
 
     def process_broadcast_element(self, value: Any, ctx: Any) -> None:
         ctx.get_broadcast_state(self.descriptor).put(*value)
+
+
+class ReadShipped(MapFunction):
+    """Runs in a slot, which has a working directory of its own."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.number = read_shipped(0)
+
+    def map(self, value: Any) -> Any:
+        return value + self.number
+
+
+def read_shipped(value: int) -> int:
+    from shipped_for_surface import number
+
+    return value + number + int(Path("data/data.txt").read_text()) + int(Path("cached").read_text())
+
+
+@pytest.mark.parametrize("target", ["spark", "local"])
+def test_shipped_files_are_found_by_name_in_tasks_and_in_slots(
+    target: str, make_env: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "shipped_for_surface.py").write_text("number = 100\n")
+    (tmp_path / "cached-file").write_text("10")
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+        archive.writestr("data.txt", "1000")
+    env = make_env(1, target)
+    env.add_python_file(str(tmp_path / "shipped_for_surface.py"))
+    env.add_python_archive(str(tmp_path / "data.zip"), "data")
+    env.register_cached_file(str(tmp_path / "cached-file"), "cached")
+
+    numbers = env.from_collection([1, 2])
+    both = numbers.map(read_shipped).union(numbers.rebalance().map(ReadShipped()))
+
+    assert sorted(both.execute_and_collect()) == [1111, 1111, 1112, 1112]
 
 
 class Announced(Match):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import ExitStack
 
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph
@@ -14,6 +15,7 @@ from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
+from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution
@@ -41,44 +43,46 @@ class LocalExecutor:
         sweep_scratch()
         storage = storage_plan(settings)
         warn_of_shared_root(storage)
-        engine = LocalEngine(
-            self._clock, storage.savepoints, cancellation=Cancellation.of(settings.configuration)
-        )
-        job_id = new_job_id()
-        execution = JobExecution(
-            graph,
-            settings,
-            job_id,
-            engine,
-            make_source,
-            self._clock,
-            storage,
-            BackendChoice.of(settings.state_backend),
-        )
-        token = secrets.token_bytes(32)
-        queries = LocalQueryServers(engine, token, ports_of(settings, Options.QUERYABLE_SERVER_PORTS))
-        sockets = socket_directory(job_id)
-
-        def release() -> None:
-            queries.close()
-            sockets.cleanup()
-
-        control = JobControl(
-            Endpoint(
-                token,
-                f"unix:{sockets.name}/control.sock",
-                query_addresses=queries.addresses,
-                release=release,
+        with ExitStack() as undo:
+            engine = LocalEngine(
+                self._clock,
+                storage.savepoints,
+                cancellation=Cancellation.of(settings.configuration),
+                files=LocalArtifacts(settings.artifacts),
             )
-        )
-        runner = JobRunner(execution, on_end=control.close)
-        engine.on_event = runner.wake.set
-        try:
+            undo.callback(engine.stop)
+            job_id = new_job_id()
+            execution = JobExecution(
+                graph,
+                settings,
+                job_id,
+                engine,
+                make_source,
+                self._clock,
+                storage,
+                BackendChoice.of(settings.state_backend),
+            )
+            token = secrets.token_bytes(32)
+            queries = LocalQueryServers(engine, token, ports_of(settings, Options.QUERYABLE_SERVER_PORTS))
+            sockets = socket_directory(job_id)
+            undo.callback(sockets.cleanup)
+
+            def release() -> None:
+                queries.close()
+                sockets.cleanup()
+
+            control = JobControl(
+                Endpoint(
+                    token,
+                    f"unix:{sockets.name}/control.sock",
+                    query_addresses=queries.addresses,
+                    release=release,
+                )
+            )
+            runner = JobRunner(execution, on_end=control.close)
+            engine.on_event = runner.wake.set
             control.open(runner)
-        except BaseException:
-            engine.stop()
-            sockets.cleanup()
-            raise
+            undo.pop_all()
         runner.start()
         return JobHandle(runner)
 

@@ -15,7 +15,7 @@ from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
-from tidemark.runtime.artifacts import ship_artifacts
+from tidemark.runtime.artifacts import ship_artifacts, wants_directory
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
@@ -61,6 +61,7 @@ class SparkExecutor:
         if created:
             self._own_session = session
         ship_artifacts(session.sparkContext, settings.artifacts)
+        shipped_files = wants_directory(settings.artifacts)
         job_id = new_job_id()
         token = secrets.token_bytes(32)
         host = _driver_host(session)
@@ -70,7 +71,7 @@ class SparkExecutor:
             job_id,
             token,
             _listen_at(sockets, "slots", host),
-            lambda wanted: _launch(session, wanted),
+            lambda wanted: _launch(session, [{**slot, "shipped_files": shipped_files} for slot in wanted]),
             "127.0.0.1" if _is_local(session) else None,
             ports,
             limits,
@@ -81,7 +82,7 @@ class SparkExecutor:
                 sockets.cleanup()
 
         try:
-            engine = SparkEngine(session, job_id, token, slots, limits.cancellation)
+            engine = SparkEngine(session, job_id, token, slots, limits.cancellation, shipped_files)
             execution = JobExecution(
                 graph,
                 settings,
