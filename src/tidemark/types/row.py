@@ -2,7 +2,7 @@
 
 Rows are made on the hot path (`row_of`), so they hold three slots and share the tuple of field names.
 The fields of an unnamed row can still be reached as `f0`, `f1`, ...; the row stays unnamed in
-comparisons and in print.
+comparisons and in print until it has passed a type: rows of `Types.ROW([...])` are named like that.
 """
 
 from __future__ import annotations

@@ -181,7 +181,6 @@ class RowTypeInfo(TypeInformation):
 
     def __init__(self, field_types: Sequence[Any], field_names: Sequence[str] | None = None) -> None:
         self._types = tuple([to_type_info(field_type) for field_type in field_types])
-        self.named = field_names is not None
         names = [f"f{i}" for i in range(len(self._types))] if field_names is None else list(field_names)
         if len(names) != len(self._types) or len(set(names)) != len(names):
             raise ConfigError(
