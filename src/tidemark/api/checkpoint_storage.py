@@ -85,7 +85,7 @@ class FileSystemCheckpointStorage(_PathStorage):
 
     def __init__(
         self,
-        checkpoint_path: Any,
+        checkpoint_path: Any = None,
         file_state_size_threshold: int | None = None,
         write_buffer_size: int = -1,
     ) -> None:

@@ -67,12 +67,11 @@ class StreamExecutionEnvironment(EnvironmentOptions):
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         """Use `get_execution_environment`."""
-        super().__init__()
         self._given = Configuration(configuration)
         base = effective_configuration(None, self._given, fill_defaults=False)
+        super().__init__(base)
         self._config = ExecutionConfig(base)
         self._checkpoint_config = CheckpointConfig(base)
-        self._programmed = Configuration()
         self._state_backend: StateBackend | None = None
         self._restart_strategy: RestartStrategyConfiguration | None = None
         self._builder = GraphBuilder()
@@ -142,6 +141,18 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         """The number of key groups, -1 when nobody set it."""
         return self._config.get_max_parallelism()
 
+    def set_default_local_parallelism(self, parallelism: int) -> None:
+        """Set the parallelism that holds while nobody sets one.
+
+        Raises:
+            ConfigError: Not between 1 and 32768.
+        """
+        self._config.set_default_local_parallelism(parallelism)
+
+    def get_default_local_parallelism(self) -> int:
+        """The parallelism that holds while nobody sets one: the number of local cores, if not set here."""
+        return self._config.get_default_local_parallelism()
+
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
         """Choose streaming, batch or automatic.
 
@@ -177,6 +188,14 @@ class StreamExecutionEnvironment(EnvironmentOptions):
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
         """The guarantee."""
         return self._checkpoint_config.get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """What the checkpoint settings say."""
+        return self._checkpoint_config.is_unaligned_checkpoints_enabled()
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """What the checkpoint settings say."""
+        return self._checkpoint_config.is_force_unaligned_checkpoints()
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
         """Keep state in this backend, whatever `state.backend` says.
@@ -230,9 +249,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
 
     def get_default_savepoint_directory(self) -> str | None:
         """Where savepoints go that are triggered without a target, None if unset."""
-        return effective_configuration(self._programmed, self._given, fill_defaults=False).get(
-            Options.SAVEPOINTS_DIR
-        )
+        return self._option(Options.SAVEPOINTS_DIR)
 
     def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
         """A bounded stream of these elements, in order, with parallelism 1."""

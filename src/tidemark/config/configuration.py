@@ -46,10 +46,10 @@ class Configuration:
         self._values: dict[str, Any] = dict(other._values) if other is not None else {}
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Configuration:
+    def from_dict(map: Mapping[str, Any]) -> Configuration:
         """Return a configuration with these settings."""
         configuration = Configuration()
-        for key, value in values.items():
+        for key, value in map.items():
             configuration._put(key, value)
         return configuration
 

@@ -165,9 +165,9 @@ class ListTypeInfo(_ArrayTypeInfo):
 class MapTypeInfo(TypeInformation):
     """A dictionary; its values may be None."""
 
-    def __init__(self, key_type: Any, value_type: Any) -> None:
-        self.key_type = to_type_info(key_type)
-        self.value_type = to_type_info(value_type)
+    def __init__(self, key_type_info: Any, value_type_info: Any) -> None:
+        self.key_type = to_type_info(key_type_info)
+        self.value_type = to_type_info(value_type_info)
 
     def _identity(self) -> tuple[Any, ...]:
         return (self.key_type, self.value_type)

@@ -105,12 +105,15 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         """The factory, None if unset."""
         return self._options_factory
 
-    def set_number_of_transfer_threads(self, number: int) -> EmbeddedRocksDBStateBackend:
+    def set_number_of_transfer_threads(
+        self, number_of_transfering_threads: int
+    ) -> EmbeddedRocksDBStateBackend:
         """Use that many threads to move files to and from checkpoint storage.
 
         Raises:
             ConfigError: Below 1.
         """
+        number = number_of_transfering_threads
         if number < 1:
             raise ConfigError(f"The number of transfer threads must be at least 1, not {number}.")
         self._transfer_threads = number

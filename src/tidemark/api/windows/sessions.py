@@ -81,7 +81,8 @@ class _FixedGap(_SessionWindows):
 class _DynamicGap(_SessionWindows):
     """Sessions whose gap depends on the element."""
 
-    def __init__(self, extractor: SessionWindowTimeGapExtractor | GapOf) -> None:
+    def __init__(self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor | GapOf) -> None:
+        extractor = session_window_time_gap_extractor
         extract = getattr(extractor, "extract", extractor)
         if not callable(extract):
             raise TypeError(
