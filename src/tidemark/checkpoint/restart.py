@@ -16,14 +16,14 @@ from tidemark.errors import (
     ConfigError,
     FencedError,
     RestoreError,
-    SchemaIncompatibleError,
+    StateMigrationException,
     StorageError,
     StorageVerdict,
 )
 
 __all__ = ["GiveUp", "Restart", "decide", "is_curable"]
 
-_INCURABLE = (ConfigError, FencedError, SchemaIncompatibleError, RestoreError, pickle.PicklingError)
+_INCURABLE = (ConfigError, FencedError, StateMigrationException, RestoreError, pickle.PicklingError)
 
 
 @dataclass(frozen=True, slots=True)
