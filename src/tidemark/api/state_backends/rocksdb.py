@@ -10,6 +10,7 @@ from tidemark.api.checkpoint_storage import CheckpointStorage, path_text
 from tidemark.api.state_backends.base import FileSettings, StateBackend
 from tidemark.config import Configuration, Options
 from tidemark.errors import ConfigError
+from tidemark.paths import local_path
 
 __all__ = ["EmbeddedRocksDBStateBackend", "PredefinedOptions", "RocksDBStateBackend"]
 
@@ -64,7 +65,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
     def set_db_storage_paths(self, *paths: str) -> EmbeddedRocksDBStateBackend:
         """Keep the local stores in these directories of the worker; none: the worker's temp directory."""
-        self._paths = tuple([path_text(path) or "" for path in paths])
+        self._paths = tuple([local_path(path_text(path) or "") for path in paths])
         return self
 
     def get_db_storage_paths(self) -> list[str] | None:
