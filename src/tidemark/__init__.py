@@ -29,22 +29,18 @@ if TYPE_CHECKING:
         Sink,
         Source,
     )
+    from tidemark.api.connectors.compaction import (
+        FileCompactor,
+        FileCompactStrategy,
+    )
+    from tidemark.api.connectors.file_source import FileSource
     from tidemark.api.connectors.file_system import (
         BucketAssigner,
         FileSink,
-        FileSource,
         OutputFileConfig,
         RollingPolicy,
-        StreamFormat,
     )
     from tidemark.api.connectors.number_seq import NumberSequenceSource
-    from tidemark.api.connectors.serialization import (
-        ByteArraySchema,
-        DeserializationSchema,
-        Encoder,
-        SerializationSchema,
-        SimpleStringSchema,
-    )
     from tidemark.api.context import (
         SinkContext,
         SourceContext,
@@ -195,6 +191,43 @@ if TYPE_CHECKING:
         RestartStrategyConfiguration,
         RuntimeExecutionMode,
     )
+    from tidemark.formats.avro import (
+        AvroBulkWriters,
+        AvroInputFormat,
+        AvroRowDeserializationSchema,
+        AvroRowSerializationSchema,
+    )
+    from tidemark.formats.csv import (
+        CsvBulkWriters,
+        CsvReaderFormat,
+        CsvRowDeserializationSchema,
+        CsvRowSerializationSchema,
+    )
+    from tidemark.formats.csv_schema import CsvSchema
+    from tidemark.formats.files import (
+        BulkFormat,
+        BulkWriter,
+        BulkWriterFactory,
+        StreamFormat,
+    )
+    from tidemark.formats.json import (
+        JsonRowDeserializationSchema,
+        JsonRowSerializationSchema,
+    )
+    from tidemark.formats.parquet import (
+        AvroParquetReaders,
+        AvroParquetWriters,
+        ParquetBulkWriters,
+        ParquetColumnarRowInputFormat,
+    )
+    from tidemark.formats.schemas import (
+        ByteArraySchema,
+        DeserializationSchema,
+        Encoder,
+        RowFieldExtractorSchema,
+        SerializationSchema,
+        SimpleStringSchema,
+    )
     from tidemark.futures import CompletableFuture
     from tidemark.ids import JobID
     from tidemark.queryablestate.client import QueryableStateClient
@@ -272,6 +305,12 @@ __all__ = [
     "AllWindowedStream",
     "AppendingState",
     "AsyncFunction",
+    "AvroBulkWriters",
+    "AvroInputFormat",
+    "AvroParquetReaders",
+    "AvroParquetWriters",
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
     "AvroSchema",
     "BaseBroadcastProcessFunction",
     "BasicArrayTypeInfo",
@@ -282,6 +321,9 @@ __all__ = [
     "BroadcastState",
     "BroadcastStream",
     "BucketAssigner",
+    "BulkFormat",
+    "BulkWriter",
+    "BulkWriterFactory",
     "ByteArraySchema",
     "CachedDataStream",
     "CheckpointConfig",
@@ -306,6 +348,11 @@ __all__ = [
     "CountTumblingWindowAssigner",
     "CountWindow",
     "CountWindowSerializer",
+    "CsvBulkWriters",
+    "CsvReaderFormat",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
+    "CsvSchema",
     "CustomCheckpointStorage",
     "CustomStateBackend",
     "DataInputView",
@@ -326,6 +373,8 @@ __all__ = [
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FieldKey",
+    "FileCompactStrategy",
+    "FileCompactor",
     "FileSink",
     "FileSource",
     "FileSystemCheckpointStorage",
@@ -350,6 +399,8 @@ __all__ = [
     "JobID",
     "JobManagerCheckpointStorage",
     "JobStatus",
+    "JsonRowDeserializationSchema",
+    "JsonRowSerializationSchema",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -379,6 +430,8 @@ __all__ = [
     "OutputFileConfig",
     "OutputTag",
     "ParallelSourceFunction",
+    "ParquetBulkWriters",
+    "ParquetColumnarRowInputFormat",
     "Partitioner",
     "PickledBytesTypeInfo",
     "PredefinedOptions",
@@ -412,6 +465,7 @@ __all__ = [
     "RocksDBStateBackend",
     "RollingPolicy",
     "Row",
+    "RowFieldExtractorSchema",
     "RowKind",
     "RowTypeInfo",
     "RuntimeContext",
@@ -473,17 +527,14 @@ _NAMES_BY_MODULE = {
     "tidemark.api.collect": "CloseableIterator",
     "tidemark.api.connected": "BroadcastConnectedStream BroadcastStream ConnectedStreams",
     "tidemark.api.connectors.base": "DeliveryGuarantee Sink Source",
-    "tidemark.api.connectors.file_system": """
-        BucketAssigner FileSink FileSource OutputFileConfig RollingPolicy StreamFormat
-    """,
+    "tidemark.api.connectors.compaction": "FileCompactStrategy FileCompactor",
+    "tidemark.api.connectors.file_source": "FileSource",
+    "tidemark.api.connectors.file_system": "BucketAssigner FileSink OutputFileConfig RollingPolicy",
     "tidemark.api.connectors.number_seq": "NumberSequenceSource",
-    "tidemark.api.connectors.serialization": """
-        ByteArraySchema DeserializationSchema Encoder SerializationSchema SimpleStringSchema
-    """,
-    "tidemark.api.execution_config": "ExecutionConfig",
-    "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.context": "SinkContext SourceContext TimerService",
     "tidemark.api.environment": "StreamExecutionEnvironment",
+    "tidemark.api.execution_config": "ExecutionConfig",
+    "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.functions": """
         AggregateFunction AllWindowFunction AsyncFunction BaseBroadcastProcessFunction
         BroadcastProcessFunction CheckpointListener CheckpointedFunction CoFlatMapFunction CoMapFunction
@@ -492,9 +543,9 @@ _NAMES_BY_MODULE = {
         KeyedProcessFunction KeyedStateFunction KeyedStateStore ListCheckpointed MapFunction
         NullByteKeySelector OperatorStateStore ParallelSourceFunction Partitioner ProcessAllWindowFunction
         ProcessFunction ProcessWindowFunction ReduceFunction RichAggregateFunction RichCoFlatMapFunction
-        RichCoMapFunction RichFilterFunction RichFlatMapFunction RichFoldFunction RichFunction RichMapFunction
-        RichParallelSourceFunction RichReduceFunction RichSinkFunction RichSourceFunction RuntimeContext
-        SinkFunction SourceFunction WindowFunction
+        RichCoMapFunction RichFilterFunction RichFlatMapFunction RichFoldFunction RichFunction
+        RichMapFunction RichParallelSourceFunction RichReduceFunction RichSinkFunction RichSourceFunction
+        RuntimeContext SinkFunction SourceFunction WindowFunction
     """,
     "tidemark.api.iteration": "IterativeStream",
     "tidemark.api.job": "JobClient JobExecutionResult JobStatus",
@@ -521,15 +572,31 @@ _NAMES_BY_MODULE = {
         ProcessingTimeSessionWindows SessionWindowTimeGapExtractor
     """,
     "tidemark.api.windows.triggers": """
-        ContinuousEventTimeTrigger ContinuousProcessingTimeTrigger CountTrigger EventTimeTrigger NeverTrigger
-        ProcessingTimeTrigger PurgingTrigger Trigger TriggerResult
+        ContinuousEventTimeTrigger ContinuousProcessingTimeTrigger CountTrigger EventTimeTrigger
+        NeverTrigger ProcessingTimeTrigger PurgingTrigger Trigger TriggerResult
     """,
     "tidemark.api.windows.window": "CountWindow GlobalWindow TimeWindow Window",
     "tidemark.clock": "ManualClock",
     "tidemark.config": """
-        CheckpointingMode ConfigOption ConfigOptions Configuration
-        ExternalizedCheckpointCleanup ExternalizedCheckpointRetention MemorySize RestartStrategies
-        RestartStrategyConfiguration RuntimeExecutionMode
+        CheckpointingMode ConfigOption ConfigOptions Configuration ExternalizedCheckpointCleanup
+        ExternalizedCheckpointRetention MemorySize RestartStrategies RestartStrategyConfiguration
+        RuntimeExecutionMode
+    """,
+    "tidemark.formats.avro": """
+        AvroBulkWriters AvroInputFormat AvroRowDeserializationSchema AvroRowSerializationSchema
+    """,
+    "tidemark.formats.csv": """
+        CsvBulkWriters CsvReaderFormat CsvRowDeserializationSchema CsvRowSerializationSchema
+    """,
+    "tidemark.formats.csv_schema": "CsvSchema",
+    "tidemark.formats.files": "BulkFormat BulkWriter BulkWriterFactory StreamFormat",
+    "tidemark.formats.json": "JsonRowDeserializationSchema JsonRowSerializationSchema",
+    "tidemark.formats.parquet": """
+        AvroParquetReaders AvroParquetWriters ParquetBulkWriters ParquetColumnarRowInputFormat
+    """,
+    "tidemark.formats.schemas": """
+        ByteArraySchema DeserializationSchema Encoder RowFieldExtractorSchema SerializationSchema
+        SimpleStringSchema
     """,
     "tidemark.futures": "CompletableFuture",
     "tidemark.ids": "JobID",

@@ -8,13 +8,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tidemark import (
+    BucketAssigner,
     CheckpointedFunction,
     Configuration,
     EmbeddedRocksDBStateBackend,
     Encoder,
+    FileCompactor,
+    FileCompactStrategy,
     FileSink,
     FileSource,
     FlatMapFunction,
@@ -23,7 +27,9 @@ from tidemark import (
     ListStateDescriptor,
     NumberSequenceSource,
     OutputTag,
+    ParquetBulkWriters,
     RichSinkFunction,
+    Row,
     SourceFunction,
     StreamFormat,
     Types,
@@ -135,7 +141,7 @@ def test_side_outputs_of_fused_and_slot_operators_arrive(make_env):
     assert sorted(split.get_side_output(odd).execute_and_collect()) == [1, 3, 5, 7, 9]
 
 
-def test_text_files_are_read_and_a_file_sink_shows_each_line_once(make_env, tmp_path):
+def test_text_files_are_read_and_file_sinks_show_each_line_once(make_env, tmp_path):
     for name in "ab":
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / f"{name}.txt").write_text("".join(f"{name}{n}\n" for n in range(100)))
@@ -147,11 +153,19 @@ def test_text_files_are_read_and_a_file_sink_shows_each_line_once(make_env, tmp_
 
     sink = FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder()).build()
     lines.map(str.upper, Types.STRING()).sink_to(sink)
+    rows = Types.ROW_NAMED(["line"], [Types.STRING()])
+    bulk = FileSink.for_bulk_format(str(tmp_path / "bulk"), ParquetBulkWriters.for_row_type(rows))
+    bulk.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
+    merged = FileCompactStrategy.builder().enable_compaction_on_checkpoint(1).build()
+    bulk.enable_compact(merged, FileCompactor.record_wise_file_compactor())
+    lines.map(lambda line: Row(line=line), rows).sink_to(bulk.build())
     env.execute("copy")
 
     written = [line for path in (tmp_path / "out").rglob("part-*") for line in path.read_text().splitlines()]
     assert sorted(written) == sorted(f"{name}{n}" for name in "AB" for n in range(100))
     assert not list((tmp_path / "out").rglob(".*"))
+    (merged_file,) = (tmp_path / "bulk").rglob("part-compacted-*")
+    assert sorted(pq.read_table(merged_file)["line"].to_pylist()) == sorted(line.lower() for line in written)
 
 
 class Numbers(SourceFunction, CheckpointedFunction):

@@ -12,6 +12,7 @@ from tidemark.api.cache import CacheRun, StreamCache
 from tidemark.api.checkpoint_config import CheckpointConfig
 from tidemark.api.checkpoint_storage import resolve_checkpoint_storage
 from tidemark.api.connectors.base import Source
+from tidemark.api.connectors.file_source import FileSource
 from tidemark.api.environment_options import EnvironmentOptions
 from tidemark.api.execution_config import ExecutionConfig
 from tidemark.api.execution_plan import execution_plan
@@ -50,7 +51,8 @@ from tidemark.config import (
     retained_checkpoints,
 )
 from tidemark.config.loader import overlay
-from tidemark.errors import ConfigError
+from tidemark.errors import ConfigError, UnsupportedOperationException
+from tidemark.formats.avro import AvroInputFormat
 from tidemark.types.time import TimeLike
 from tidemark.types.typeinfo import TypeInformation
 
@@ -274,6 +276,20 @@ class StreamExecutionEnvironment(EnvironmentOptions):
             raise TypeError(f"from_source() needs a WatermarkStrategy, not {watermark_strategy!r}.")
         spec = replace(source.source_spec(), strategy=watermark_strategy)
         return stream_from_source(self, spec, source_name, optional_type(type_info) or source.produced_type())
+
+    def create_input(self, input_format: AvroInputFormat, type_info: Any = None) -> DataStream:
+        """The records of an input format.
+
+        Raises:
+            UnsupportedOperationException: A Java input format; use `from_source` or `from_spark_stream`.
+        """
+        if not isinstance(input_format, AvroInputFormat):
+            raise UnsupportedOperationException(
+                f"create_input() reads Avro files (AvroInputFormat), not {input_format!r}. Use from_source() or "
+                "from_spark_stream()."
+            )
+        source = FileSource.for_bulk_file_format(input_format, input_format.path).build()
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Avro Input", type_info)
 
     def add_source(
         self, source_func: SourceFunction, source_name: str = "Custom Source", type_info: Any = None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from tidemark.api.executor import CachedFile, PythonArtifacts
 from tidemark.api.slot_sharing import SlotSharingGroup
 from tidemark.config import Configuration, Options
 from tidemark.config.loader import overlay
 from tidemark.config.option import ConfigOption
-from tidemark.errors import UnsupportedOperationException
 from tidemark.types.time import TimeLike, to_millis
 
 __all__ = ["EnvironmentOptions"]
@@ -110,16 +109,6 @@ class EnvironmentOptions:
     def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> None:
         """Ship a file to the workers under a name."""
         self._cached_files.append(CachedFile(file_path, name, executable))
-
-    def create_input(self, *args: Any, **kwargs: Any) -> Any:
-        """Not offered.
-
-        Raises:
-            UnsupportedOperationException: Always; use `from_source` or `from_spark_stream`.
-        """
-        raise UnsupportedOperationException(
-            "create_input() wraps Java input formats. Use from_source() or from_spark_stream()."
-        )
 
     def _option(self, option: ConfigOption[T]) -> T:
         return overlay(self._base, self._programmed).get(option)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidemark.api.watermarks import WatermarkStrategy
     from tidemark.api.windows.assigners import WindowAssigner
     from tidemark.api.windows.triggers import Trigger
+    from tidemark.formats.files import FileFormat
     from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor
     from tidemark.types.typeinfo import TypeInformation
 
@@ -210,11 +211,11 @@ class SequenceSourceSpec(SourceSpec):
 
 @dataclass(frozen=True, slots=True)
 class FileSourceSpec(SourceSpec):
-    """Lines of text files."""
+    """Elements of files."""
 
     kind: ClassVar[str] = "files"
     paths: tuple[str, ...]
-    charset: str = "UTF-8"
+    format: FileFormat
     monitor_ms: int | None = None
     """How often new files are looked for; None reads what is there and ends."""
 

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from tidemark.api.connectors.serialization import (
-    ByteArraySchema,
-    DeserializationSchema,
-    Encoder,
-    SerializationSchema,
-    SimpleStringSchema,
-)
 from tidemark.api.execution_config import ExecutionConfig
 from tidemark.api.job import (
     JobClient,
@@ -22,6 +15,13 @@ from tidemark.config import (
     Configuration,
     RestartStrategies,
     RestartStrategyConfiguration,
+)
+from tidemark.formats.schemas import (
+    ByteArraySchema,
+    DeserializationSchema,
+    Encoder,
+    SerializationSchema,
+    SimpleStringSchema,
 )
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID

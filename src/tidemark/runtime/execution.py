@@ -328,7 +328,9 @@ class JobExecution:
             if (position := self.engine.worker.call(source.position)) is not None
         }
         commits = {
-            sink.vertex.uid: data for sink in self.sinks.values() if (data := sink.prepare(checkpoint_id))
+            sink.vertex.uid: data
+            for sink in self.sinks.values()
+            if (data := self.engine.worker.call(sink.prepare, checkpoint_id))
         }
         marks, partition_marks = self.watermarks.marks(), self.watermarks.partition_marks()
         return DriverState(positions, commits, marks, partition_marks, self.epoch, self.lineage)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidemark.api.connectors.file_system import BucketAssigner, FileSink, OutputFileConfig
-from tidemark.api.connectors.serialization import Encoder
 from tidemark.config import Options
+from tidemark.formats.schemas import Encoder
 from tidemark.paths import is_local, join, local_path
 from tidemark.private_files import make_directories
 from tidemark.runtime.session import find_or_create_session

@@ -35,7 +35,7 @@ def test_file_sources_are_bounded_unless_monitored(tmp_path):
     monitored = builder.monitor_continuously(Duration.of_seconds(2)).build().source_spec()
 
     assert static.bounded
-    assert (static.paths, static.charset) == ((str(tmp_path), "/b"), "latin-1")
+    assert (static.paths, static.format.charset) == ((str(tmp_path), "/b"), "latin-1")
     assert not monitored.bounded
     assert monitored.monitor_ms == 2000
     with pytest.raises(ValueError, match="positive"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from tidemark.errors import ConfigError, FencedError, MetadataError, RestoreErro
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.file_driver import FilesSink
-from tidemark.runtime.sinks.file_task import FileTaskSink
+from tidemark.runtime.sinks.file_task import FileTaskSink, LineWriter
 from tidemark.runtime.sinks.frontier import Frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
 from tidemark.runtime.sinks.staged_files import StagedFile, decode_commits, encode_commits
@@ -35,7 +36,15 @@ def staged(sink: FilesSink, base: Any, *texts: str, bucket: str = "") -> list[St
     """What a task reports that wrote each text to a file of its own."""
     assert sink.staging is not None
     task = FileTaskSink(
-        str(base), sink.staging, str.encode, lambda _value, _now: bucket, "p", ".txt", 1, "u", 3
+        str(base),
+        sink.staging,
+        partial(LineWriter, str.encode),
+        lambda _value, _now: bucket,
+        "p",
+        ".txt",
+        1,
+        "u",
+        3,
     )
     for text in texts:
         task.write(Records([text]))
@@ -367,7 +376,17 @@ def test_a_bucket_that_is_no_directory_below_the_base_path_is_refused(tmp_path: 
 
 def test_a_prefix_with_a_separator_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be part of a file's name"):
-        FileTaskSink(str(tmp_path), str(tmp_path), str.encode, lambda _v, _n: "", "../p", "", 1, "u", 3)
+        FileTaskSink(
+            str(tmp_path),
+            str(tmp_path),
+            partial(LineWriter, str.encode),
+            lambda _v, _n: "",
+            "../p",
+            "",
+            1,
+            "u",
+            3,
+        )
 
 
 def test_a_staged_file_of_another_size_is_not_published(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tidemark import Duration, FileSource, StreamExecutionEnvironment, StreamFormat, WatermarkStrategy
 from tidemark.clock import ManualClock
 from tidemark.errors import ConfigError, RestoreError
+from tidemark.formats.files import FileFormat
 from tidemark.plan.job_plan import build_plan
 from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.protocol.reports import TaskReport
@@ -213,11 +214,11 @@ def test_a_stream_of_two_kinds_is_a_crowd(other: str) -> None:
 
 
 def test_a_file_that_was_begun_is_read_on_before_another(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(driver, "_BYTES_PER_EPOCH", 1)
+    monkeypatch.setattr(FileFormat, "units_per_epoch", 1)
     (tmp_path / "b").write_text("1\n" * 100_000)
     (tmp_path / "c").write_text("1\n" * 100_000)
     job = Job(path=str(tmp_path))
-    source = driver.TextFileSource(job.plan.vertices[job.ids["s"]], ManualClock())
+    source = driver.FilesSource(job.plan.vertices[job.ids["s"]], ManualClock())
     source.start(None)
     begun = source.poll()
     assert begun is not None

@@ -1,103 +1,34 @@
-"""Text files as sources and sinks. `runtime` reads and writes them; here are only the settings."""
+"""Files as a sink. `runtime` writes them; here are only the settings."""
 
 from __future__ import annotations
 
 import datetime
 import os
 import re
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from tidemark.api.connectors.base import Sink, Source
-from tidemark.api.connectors.serialization import Encoder, known_charset
-from tidemark.api.specs import FileSinkSpec, FileSourceSpec
+from tidemark.api.connectors.base import Sink
+from tidemark.api.connectors.compaction import FileCompactor, FileCompactStrategy
+from tidemark.api.specs import FileSinkSpec
 from tidemark.errors import ConfigError
+from tidemark.formats.files import BulkWriterFactory
+from tidemark.formats.schemas import Encoder
 from tidemark.types.time import TimeLike, to_millis
-from tidemark.types.typeinfo import TypeInformation, Types
 
 __all__ = [
     "BucketAssigner",
+    "DefaultRollingPolicy",
     "FileSink",
-    "FileSource",
+    "OnCheckpointRollingPolicy",
     "OutputFileConfig",
     "RollingPolicy",
-    "StreamFormat",
 ]
 
 _MIB = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class StreamFormat:
-    """How the bytes of a file become elements; lines of text are the only kind."""
-
-    charset: str = "UTF-8"
-
-    @staticmethod
-    def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
-        """One element per line, without its terminator."""
-        return StreamFormat(known_charset(charset_name))
-
-
-@dataclass(frozen=True, slots=True)
-class FileSource(Source):
-    """Lines of files; bounded unless monitored."""
-
-    paths: tuple[str, ...]
-    format: StreamFormat = StreamFormat()
-    monitor_ms: int | None = None
-
-    @staticmethod
-    def for_record_stream_format(stream_format: StreamFormat, *paths: Any) -> FileSourceBuilder:
-        """Start a source over files, directories or globs.
-
-        Raises:
-            TypeError: `stream_format` is no `StreamFormat`.
-            ConfigError: No path.
-        """
-        if not isinstance(stream_format, StreamFormat):
-            raise TypeError(f"Expected a StreamFormat, not {stream_format!r}.")
-        if not paths:
-            raise ConfigError("A FileSource needs at least one path.")
-        return FileSourceBuilder(FileSource(tuple([os.fspath(path) for path in paths]), stream_format))
-
-    def source_spec(self) -> FileSourceSpec:
-        """What the graph holds of this source."""
-        return FileSourceSpec(self.paths, self.format.charset, self.monitor_ms)
-
-    def produced_type(self) -> TypeInformation:
-        """`Types.STRING()`."""
-        return Types.STRING()
-
-
-class FileSourceBuilder:
-    """Collects the settings of a `FileSource`; every method returns the builder."""
-
-    def __init__(self, source: FileSource) -> None:
-        self._source = source
-
-    def process_static_file_set(self) -> FileSourceBuilder:
-        """Read the files that are there at the start; the default."""
-        self._source = replace(self._source, monitor_ms=None)
-        return self
-
-    def monitor_continuously(self, discovery_interval: TimeLike) -> FileSourceBuilder:
-        """Look for new files again and again; makes the source unbounded.
-
-        Raises:
-            ConfigError: The interval is not positive.
-        """
-        interval = to_millis(discovery_interval, "discovery_interval")
-        if interval <= 0:
-            raise ConfigError(f"discovery_interval must be positive, got {interval} ms.")
-        self._source = replace(self._source, monitor_ms=interval)
-        return self
-
-    def build(self) -> FileSource:
-        """The finished source."""
-        return self._source
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,28 +41,27 @@ class OutputFileConfig:
     @staticmethod
     def builder() -> OutputFileConfigBuilder:
         """Start a configuration."""
-        return OutputFileConfigBuilder()
+        return OutputFileConfig.OutputFileConfigBuilder()
 
+    class OutputFileConfigBuilder:
+        """Collects prefix and suffix; every method returns the builder."""
 
-class OutputFileConfigBuilder:
-    """Collects prefix and suffix; every method returns the builder."""
+        def __init__(self) -> None:
+            self._config = OutputFileConfig()
 
-    def __init__(self) -> None:
-        self._config = OutputFileConfig()
+        def with_part_prefix(self, prefix: str) -> OutputFileConfig.OutputFileConfigBuilder:
+            """Begin names with `prefix`."""
+            self._config = replace(self._config, part_prefix=prefix)
+            return self
 
-    def with_part_prefix(self, prefix: str) -> OutputFileConfigBuilder:
-        """Begin names with `prefix`."""
-        self._config = replace(self._config, part_prefix=prefix)
-        return self
+        def with_part_suffix(self, suffix: str) -> OutputFileConfig.OutputFileConfigBuilder:
+            """End names with `suffix`."""
+            self._config = replace(self._config, part_suffix=suffix)
+            return self
 
-    def with_part_suffix(self, suffix: str) -> OutputFileConfigBuilder:
-        """End names with `suffix`."""
-        self._config = replace(self._config, part_suffix=suffix)
-        return self
-
-    def build(self) -> OutputFileConfig:
-        """The finished configuration."""
-        return self._config
+        def build(self) -> OutputFileConfig:
+            """The finished configuration."""
+            return self._config
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +79,7 @@ class RollingPolicy:
         part_size: int = 128 * _MIB,
         rollover_interval: TimeLike = 60_000,
         inactivity_interval: TimeLike = 60_000,
-    ) -> RollingPolicy:
+    ) -> DefaultRollingPolicy:
         """Roll when a file is that large, that old, or was not written to for that long.
 
         Raises:
@@ -162,12 +92,12 @@ class RollingPolicy:
         )
         if min(values) <= 0:
             raise ConfigError(f"A rolling policy needs positive values, not {values}.")
-        return RollingPolicy(*values)
+        return DefaultRollingPolicy(*values)
 
     @staticmethod
-    def on_checkpoint_rolling_policy() -> RollingPolicy:
+    def on_checkpoint_rolling_policy() -> OnCheckpointRollingPolicy:
         """Roll at every checkpoint."""
-        return RollingPolicy(on_checkpoint=True)
+        return OnCheckpointRollingPolicy(part_size=sys.maxsize, on_checkpoint=True)
 
     def should_roll(self, size: int, age_ms: int, idle_ms: int) -> bool:
         """Whether a file of that size and age, last written `idle_ms` ago, is finished."""
@@ -176,6 +106,18 @@ class RollingPolicy:
         return (
             size >= self.part_size or age_ms >= self.rollover_interval or idle_ms >= self.inactivity_interval
         )
+
+
+class DefaultRollingPolicy(RollingPolicy):
+    """Rolls by size and time."""
+
+    __slots__ = ()
+
+
+class OnCheckpointRollingPolicy(RollingPolicy):
+    """Rolls at every checkpoint and never between."""
+
+    __slots__ = ()
 
 
 class BucketAssigner(ABC):
@@ -243,16 +185,21 @@ def _translated(part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileSink(Sink):
-    """Files of encoded elements. They become visible at checkpoints, or per epoch without checkpointing."""
+    """Files of elements. They become visible at checkpoints, or per epoch without checkpointing."""
 
     base_path: str
-    encoder: Encoder
+    encoder: Encoder | None
+    """Of a row format; None for a bulk format."""
     bucket_assigner: BucketAssigner
     rolling_policy: RollingPolicy = RollingPolicy()
     output_file_config: OutputFileConfig = OutputFileConfig()
+    bulk_writer: BulkWriterFactory | None = None
+    """Of a bulk format."""
+    compaction: tuple[FileCompactStrategy, FileCompactor] | None = None
+    """When and how staged files are merged before they are published."""
 
     @staticmethod
-    def for_row_format(base_path: Any, encoder: Encoder) -> FileSinkBuilder:
+    def for_row_format(base_path: Any, encoder: Encoder) -> RowFormatBuilder:
         """Start a sink that appends encoded elements.
 
         Raises:
@@ -261,42 +208,106 @@ class FileSink(Sink):
         """
         if not isinstance(encoder, Encoder):
             raise TypeError(f"Expected an Encoder, not {encoder!r}.")
-        path = os.fspath(base_path)
-        if not path:
-            raise ConfigError("A FileSink needs a base path.")
-        return FileSinkBuilder(FileSink(path, encoder, BucketAssigner.date_time_bucket_assigner()))
+        return FileSink.RowFormatBuilder(
+            FileSink(_checked_path(base_path), encoder, BucketAssigner.date_time_bucket_assigner())
+        )
+
+    @staticmethod
+    def for_bulk_format(base_path: Any, writer_factory: BulkWriterFactory) -> BulkFormatBuilder:
+        """Start a sink that writes whole files, such as Parquet; they are finished at every checkpoint.
+
+        Raises:
+            TypeError: `writer_factory` is no `BulkWriterFactory`.
+            ConfigError: No path.
+        """
+        if not isinstance(writer_factory, BulkWriterFactory):
+            raise TypeError(f"Expected a BulkWriterFactory, not {writer_factory!r}.")
+        return FileSink.BulkFormatBuilder(
+            FileSink(
+                _checked_path(base_path),
+                None,
+                BucketAssigner.date_time_bucket_assigner(),
+                RollingPolicy.on_checkpoint_rolling_policy(),
+                bulk_writer=writer_factory,
+            )
+        )
 
     def sink_spec(self) -> FileSinkSpec:
         """Of kind "files"."""
         return FileSinkSpec(self)
 
+    class BaseBuilder:
+        """Collects the settings of a `FileSink`; every method returns the builder."""
 
-class FileSinkBuilder:
-    """Collects the settings of a `FileSink`; every method returns the builder."""
+        def __init__(self, sink: FileSink) -> None:
+            self._sink = sink
 
-    def __init__(self, sink: FileSink) -> None:
-        self._sink = sink
+        def with_bucket_check_interval(self, interval: TimeLike) -> Self:
+            """Accepted for compatibility: files are looked at once per epoch."""
+            to_millis(interval, "interval")
+            return self
 
-    def with_bucket_check_interval(self, interval: TimeLike) -> FileSinkBuilder:
-        """Accepted for compatibility: files are looked at once per epoch."""
-        to_millis(interval, "interval")
-        return self
+        def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> Self:
+            """Choose directories with this assigner."""
+            self._sink = replace(self._sink, bucket_assigner=bucket_assigner)
+            return self
 
-    def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> FileSinkBuilder:
-        """Choose directories with this assigner."""
-        self._sink = replace(self._sink, bucket_assigner=bucket_assigner)
-        return self
+        def with_output_file_config(self, output_file_config: OutputFileConfig) -> Self:
+            """Name files so."""
+            self._sink = replace(self._sink, output_file_config=output_file_config)
+            return self
 
-    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSinkBuilder:
-        """Finish files by this policy."""
-        self._sink = replace(self._sink, rolling_policy=rolling_policy)
-        return self
+        def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
+            """Finish files by this policy."""
+            self._sink = replace(self._sink, rolling_policy=rolling_policy)
+            return self
 
-    def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSinkBuilder:
-        """Name files so."""
-        self._sink = replace(self._sink, output_file_config=output_file_config)
-        return self
+        def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
+            """Merge small files before they become visible.
 
-    def build(self) -> FileSink:
-        """The finished sink."""
-        return self._sink
+            Raises:
+                TypeError: Not a `FileCompactStrategy`, or not a `FileCompactor`.
+                ConfigError: The compactor cannot merge files of this format.
+            """
+            if not isinstance(strategy, FileCompactStrategy):
+                raise TypeError(f"Expected a FileCompactStrategy, not {strategy!r}.")
+            if not isinstance(compactor, FileCompactor):
+                raise TypeError(f"Expected a FileCompactor, not {compactor!r}.")
+            compactor.check(self._sink.bulk_writer)
+            self._sink = replace(self._sink, compaction=(strategy, compactor))
+            return self
+
+        def disable_compact(self) -> Self:
+            """Publish files as they are; those that wait in a snapshot, too."""
+            self._sink = replace(self._sink, compaction=None)
+            return self
+
+        def build(self) -> FileSink:
+            """The finished sink."""
+            return self._sink
+
+    class RowFormatBuilder(BaseBuilder):
+        """Collects the settings of a sink that appends encoded elements."""
+
+    class BulkFormatBuilder(BaseBuilder):
+        """Collects the settings of a sink that writes whole files."""
+
+        def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
+            """Finish files at checkpoints, which is all that a bulk format can do.
+
+            Raises:
+                ConfigError: Another policy.
+            """
+            if not isinstance(rolling_policy, OnCheckpointRollingPolicy):
+                raise ConfigError(
+                    "Files of a bulk format are finished at checkpoints only: use "
+                    "RollingPolicy.on_checkpoint_rolling_policy()."
+                )
+            return super().with_rolling_policy(rolling_policy)
+
+
+def _checked_path(base_path: Any) -> str:
+    path: str = os.fspath(base_path)
+    if not path:
+        raise ConfigError("A FileSink needs a base path.")
+    return path

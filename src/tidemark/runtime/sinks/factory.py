@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from tidemark.api.connectors.file_system import FileSink
 from tidemark.api.specs import (
     CollectSinkSpec,
     FileSinkSpec,
@@ -12,15 +14,18 @@ from tidemark.api.specs import (
     SinkSpec,
     SparkWriterSinkSpec,
 )
+from tidemark.formats.files import BinaryOutput, BulkWriter
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.pipeline import TaskSink
+from tidemark.runtime.sinks.compaction import Compaction
 from tidemark.runtime.sinks.dataframes import ForeachBatchSink, SparkWriterSink
 from tidemark.runtime.sinks.driver import CollectSink, DriverSink, PrintSink
 from tidemark.runtime.sinks.file_driver import FilesSink
-from tidemark.runtime.sinks.file_task import FileTaskSink, staging_token
+from tidemark.runtime.sinks.file_task import FileTaskSink, LineWriter, staging_token
 from tidemark.runtime.sinks.task import CollectTaskSink, DataFrameTaskSink, PrintTaskSink
+from tidemark.types.typeinfo import TypeInformation
 
 __all__ = ["make_driver_sink", "make_task_sink", "wants_frame"]
 
@@ -58,7 +63,7 @@ def make_driver_sink(vertex: Vertex, job_id: str) -> DriverSink:
         case CollectSinkSpec():
             return CollectSink(vertex)
         case FileSinkSpec(sink=sink):
-            return FilesSink(vertex, sink.base_path, job_id)
+            return FilesSink(vertex, sink.base_path, job_id, Compaction.of(sink))
         case ForeachBatchSinkSpec():
             return ForeachBatchSink(vertex)
         case SparkWriterSinkSpec():
@@ -68,11 +73,10 @@ def make_driver_sink(vertex: Vertex, job_id: str) -> DriverSink:
 
 def _file_sink(vertex: Vertex, staging: str, unique: str) -> FileTaskSink:
     sink = vertex.spec.sink
-    kind = vertex.input_types[0]
     return FileTaskSink(
         sink.base_path,
         staging,
-        lambda value: sink.encoder.encode(value, kind),
+        _writer_of(sink, vertex.input_types[0]),
         sink.bucket_assigner.get_bucket_id,
         sink.output_file_config.part_prefix,
         sink.output_file_config.part_suffix,
@@ -80,3 +84,11 @@ def _file_sink(vertex: Vertex, staging: str, unique: str) -> FileTaskSink:
         unique,
         vertex.id,
     )
+
+
+def _writer_of(sink: FileSink, type_info: TypeInformation | None) -> Callable[[BinaryOutput], BulkWriter]:
+    if sink.bulk_writer is not None:
+        return sink.bulk_writer.create
+    assert sink.encoder is not None, "a sink has a row format or a bulk format"
+    encode = sink.encoder.encode
+    return partial(LineWriter, lambda value: encode(value, type_info))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,7 @@ from tidemark.errors import FencedError, MetadataError, RestoreError, StorageErr
 from tidemark.paths import is_local, join, name_of, parent, same_host
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sinks.claim import Claim
+from tidemark.runtime.sinks.compaction import Compaction
 from tidemark.runtime.sinks.driver import Following, TransactionalSink
 from tidemark.runtime.sinks.file_task import staging_token
 from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, Progress, progress_of, read_frontier
@@ -43,8 +45,19 @@ _log = logging.getLogger(__name__)
 class FilesSink(TransactionalSink):
     """Renames staged files to their final names; exactly-once, also between drivers of one lineage."""
 
-    def __init__(self, vertex: Vertex, base_path: str, job_id: str) -> None:
+    def __init__(
+        self, vertex: Vertex, base_path: str, job_id: str, compaction: Compaction | None = None
+    ) -> None:
         super().__init__(vertex)
+        self._compaction = compaction
+        self._waiting: list[StagedFile] = []
+        """Files that are to be merged with others, oldest first."""
+        self._listed: dict[int, list[StagedFile]] = {}
+        """Checkpoint that is not complete yet -> the files that waited at it."""
+        self._covered: list[StagedFile] = []
+        """The files that waited at the newest complete checkpoint."""
+        self._merged: dict[int, list[StagedFile]] = {}
+        """Checkpoint -> the files that went into others with it."""
         self._base = base_path.rstrip("/") or "/"
         self._job_id = job_id
         self._opened: Place | None = None
@@ -141,9 +154,10 @@ class FilesSink(TransactionalSink):
         if repeat:
             _log.warning("%s and writes records again.", problem)
             return ()
-        if following is not None and restored is not None and restored.job_id == frontier.job_id:
+        same_job = restored is not None and restored.job_id == frontier.job_id
+        if following is not None and same_job and self._compaction is None:
             left = following(frontier.published)
-            if left is not None and all([self._owns(metadata, restored.job_id) for metadata in left]):
+            if left is not None and all([self._owns(metadata, frontier.job_id) for metadata in left]):
                 _log.warning("%s. What was published in between is taken back.", problem)
                 return left
         option = Options.CHECKPOINTING_ALLOW_FALLBACK.key
@@ -193,9 +207,33 @@ class FilesSink(TransactionalSink):
         """Remember the files of an epoch."""
         self._pending += staged
 
+    def prepare(self, checkpoint_id: int) -> bytes:
+        """Merge what is due, then list what the checkpoint publishes and what goes on waiting."""
+        files, self._pending = [*self._waiting, *self._pending], []
+        if self._compaction is None:
+            # What waits in a snapshot of a job that merged files is published as it is.
+            self._pending, self._waiting = files, []
+            return super().prepare(checkpoint_id)
+        groups = self._compaction.due(files)
+        assert self.staging is not None, "a sink is claimed before it is used"
+        with self._mapped("compacted"):
+            self._pending = self._compaction.merge(groups, self.staging, self._open)
+        done = {file.final for group in groups for file in group}
+        published = {file.final for file in self._pending}
+        self._merged[checkpoint_id] = [
+            file for file in files if file.final in done and file.final not in published
+        ]
+        self._waiting = [file for file in files if file.final not in done]
+        self._listed[checkpoint_id] = self._waiting
+        return super().prepare(checkpoint_id)
+
+    def _open(self, file: StagedFile) -> Any:
+        return self._place.open(self._locate(file)[0])
+
     def dump(self, items: list[StagedFile]) -> bytes:
-        """The list of files."""
-        return encode_commits(items)
+        """The list of files, those that wait marked as such."""
+        waiting = [msgspec.structs.replace(file, waiting=True) for file in self._waiting]
+        return encode_commits([*items, *waiting])
 
     def commit(self, checkpoint_id: int) -> None:
         """Look at all files, note that the checkpoint is being published, publish it, note that it is."""
@@ -212,13 +250,38 @@ class FilesSink(TransactionalSink):
         self._let_out(files, f"checkpoint {due[-1]}", Frontier(self._job_id, due[-1], shared=shared))
         for key in due:
             del self._prepared[key]
+        self._drop_merged(checkpoint_id)
         self._owing = False
+
+    def _drop_merged(self, checkpoint_id: int) -> None:
+        """Delete what a complete checkpoint does not list any more because it is in other files."""
+        for key in [key for key in self._merged if key <= checkpoint_id]:
+            with self._mapped("compacted"):
+                for file in self._merged.pop(key):
+                    self._place.remove(self._locate(file)[0])
+        for key in sorted(key for key in self._listed if key <= checkpoint_id):
+            self._covered = self._listed.pop(key)
 
     def finish(self) -> None:
         """Let out everything, covered by a checkpoint or not."""
-        if self._pending:
+        if self._pending or self._waiting:
             self.verify_claim()
+        if self._compaction is not None and self.staging is not None and self._pending:
+            with self._mapped("compacted"):
+                self._pending = self._compaction.merge_all(self._pending, self.staging, self._open)
         super().finish()
+        self._let_out_waiting(self._waiting)
+
+    def _let_out_waiting(self, files: list[StagedFile]) -> None:
+        """Publish, as they are, files that nothing will be merged with any more.
+
+        Checkpoints list them as waiting, so they are noted for a job that is started from one.
+        """
+        if files:
+            note = self._frontier or Frontier(self._job_id)
+            shared = (*note.shared, *(file.final for file in files))
+            self._let_out(files, "the end of the job", msgspec.structs.replace(note, shared=shared))
+        self._waiting, self._covered, self._listed = [], [], {}
 
     def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
         """Publish what the checkpoint covers; whatever else drivers of this lineage staged goes.
@@ -226,19 +289,22 @@ class FilesSink(TransactionalSink):
         Raises:
             RestoreError: A file the checkpoint lists is lost, or is not what was written.
         """
-        covered = self._own(prepared)
+        listed = self._own(prepared)
+        waiting = [file for file in listed if file.waiting]
         try:
             if checkpoint_id is not None:
                 self.commit(checkpoint_id)
             self._owing = True
-            self._publish_covered(covered)
+            self._publish_covered([file for file in listed if not file.waiting])
+            self._waiting = self._still_waiting(waiting)
         except StorageError as exc:
             if exc.verdict is StorageVerdict.TRANSIENT:
                 raise
             raise RestoreError(str(exc), path=exc.path, operator_uid=self.vertex.uid) from exc
         self._owing = False
+        self._merged, self._listed, self._covered = {}, {}, self._waiting
         with self._mapped("swept"):
-            self._sweep()
+            self._sweep(self._waiting)
             if self._legacy_job:
                 sweep_legacy(self._base, staging_token(self._legacy_job, self.vertex.id))
         self._prepared, self._pending = {}, []
@@ -251,6 +317,26 @@ class FilesSink(TransactionalSink):
         settled = progress is Progress.ALL
         start = Frontier.at_start(self._job_id, restored, settled=settled)
         self._let_out(covered, what, start, progress, restoring=True)
+
+    def _still_waiting(self, files: list[StagedFile]) -> list[StagedFile]:
+        """Those of a snapshot's waiting files that are staged.
+
+        Others were published at the end of a job, or went into files of a checkpoint behind the snapshot, which was
+        published; else they are lost.
+        """
+        restored, frontier = self._restored, self._frontier
+        if not files or restored is None:
+            return []
+        beyond = frontier is not None and frontier.published > (
+            restored.checkpoint_id if restored.job_id == frontier.job_id else 0
+        )
+        progress = Progress.ALL if beyond else Progress.NONE
+        known = () if frontier is None else frontier.shared
+        with self._mapped("restored"):
+            located = [Unpublished(file, *self._locate(file)) for file in files]
+            what = f"checkpoint {restored.checkpoint_id} of job {restored.job_id}"
+            staged = unpublished(self._place, located, what, progress, known, self.verify_claim, hashed=True)
+        return [msgspec.structs.replace(entry.file, waiting=False) for entry in staged]
 
     def publish(self, items: list[StagedFile]) -> None:
         """Rename each file that is still staged.
@@ -300,7 +386,8 @@ class FilesSink(TransactionalSink):
     def withdraw(self, prepared: bytes, kept: bytes = b"") -> bool:
         """Delete the files of a checkpoint, published or still staged, unless a reader has fetched them."""
         files = decode_commits(prepared, self.vertex.uid)
-        if not all([is_inside(self._base, file) for file in files]):
+        if self._compaction is not None or not all([is_inside(self._base, file) for file in files]):
+            # Files of older checkpoints may have gone into those of younger ones.
             return False
         stays = {file.final for file in decode_commits(kept, self.vertex.uid)}
         paths = [path for file in files if file.final not in stays for path in self._locate(file)]
@@ -324,7 +411,9 @@ class FilesSink(TransactionalSink):
             return
         with self._mapped("closed"):
             if self._claim.is_held() and not (restorable and self._owing):
-                self._sweep()
+                if not restorable:
+                    self._let_out_waiting(self._covered)
+                self._sweep(self._covered)
             self._claim.release(keep_area=restorable)
         self._claim = None
 
@@ -379,11 +468,12 @@ class FilesSink(TransactionalSink):
         """The job of 0.1.0 that the snapshot comes from; lineages are younger."""
         return "" if self._restored is None or self._restored.lineage else self._restored.job_id
 
-    def _sweep(self) -> None:
-        """Delete whatever is staged; call it when none of it is wanted."""
+    def _sweep(self, kept: Iterable[StagedFile] = ()) -> None:
+        """Delete whatever is staged and not to be kept."""
         assert self._claim is not None, "a sink is claimed before it is used"
+        stays = {FRONTIER, *(name_of(file.staged) for file in kept)}
         for name in self._place.names(self._claim.area):
-            if name != FRONTIER:
+            if name not in stays:
                 self._place.remove(f"{self._claim.area}/{name}")
 
     @property

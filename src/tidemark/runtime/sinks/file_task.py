@@ -11,19 +11,20 @@ import io
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import xxhash
 
 from tidemark.errors import StorageError
+from tidemark.formats.files import BinaryOutput, BulkWriter
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.places import create_staged
 from tidemark.runtime.sinks.staged_files import StagedFile, checked_bucket, checked_part_name, staged_name
 
-__all__ = ["FileTaskSink", "staging_token"]
+__all__ = ["FileTaskSink", "LineWriter", "StagedOutput", "staging_token"]
 
 
 def staging_token(job_id: str, vertex_id: int) -> str:
@@ -31,10 +32,14 @@ def staging_token(job_id: str, vertex_id: int) -> str:
     return f"{job_id[:12]}-{vertex_id}"
 
 
-class _Part:
+class StagedOutput:
     """A file that is being written."""
 
+    closed = False
+    """Bulk writers ask; whoever made this closes it."""
+
     def __init__(self, staging: str, directory: str, name: str) -> None:
+        """Begin a file in a staging area, to be published as `name` in `directory`."""
         self.final = f"{directory}/{name}"
         self.staged = f"{staging}/{staged_name(name)}"
         try:
@@ -46,22 +51,70 @@ class _Part:
                 path=self.staged,
             ) from exc
         self._hash = xxhash.xxh3_128()
-        self.rows = 0
         self.size = 0
 
-    def write(self, data: bytes, rows: int) -> None:
+    def write(self, data: Any, /) -> int:
+        """Append bytes."""
         self._stream.write(data)
         self._hash.update(data)
-        self.rows += rows
         self.size += len(data)
+        return len(data)
 
-    def close(self) -> StagedFile:
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing has to be out before `close`."""
+
+    def seekable(self) -> bool:
+        """What is written is written."""
+        return False
+
+    def close(self, rows: int) -> StagedFile:
+        """Make the file durable; it holds that many records."""
         self._stream.flush()
         # Files of remote systems have no descriptor; closing them makes them durable.
         with suppress(io.UnsupportedOperation):
             os.fsync(self._stream.fileno())
         self._stream.close()
-        return StagedFile(self.staged, self.final, self.rows, self.size, self._hash.hexdigest())
+        return StagedFile(self.staged, self.final, rows, self.size, self._hash.hexdigest())
+
+
+class LineWriter(BulkWriter):
+    """Appends encoded elements: a row format."""
+
+    def __init__(self, encode: Callable[[Any], bytes], out: BinaryOutput) -> None:
+        self._encode = encode
+        self._out = out
+
+    def add_elements(self, elements: Sequence[Any]) -> None:
+        """Append the bytes of elements."""
+        self._out.write(b"".join(map(self._encode, elements)))
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+
+class _Part:
+    """The open file of a bucket."""
+
+    def __init__(self, out: StagedOutput, writer: BulkWriter) -> None:
+        self._out = out
+        self._writer = writer
+        self._rows = 0
+
+    @property
+    def size(self) -> int:
+        return self._out.size
+
+    def write(self, values: list[Any]) -> None:
+        self._writer.add_elements(values)
+        self._rows += len(values)
+
+    def close(self) -> StagedFile:
+        self._writer.finish()
+        return self._out.close(self._rows)
 
 
 class FileTaskSink:
@@ -71,7 +124,7 @@ class FileTaskSink:
         self,
         base_path: str,
         staging: str,
-        encode: Callable[[Any], bytes],
+        make_writer: Callable[[BinaryOutput], BulkWriter],
         bucket_of: Callable[[Any, int], str],
         prefix: str,
         suffix: str,
@@ -84,7 +137,7 @@ class FileTaskSink:
         Args:
             base_path: The sink's directory.
             staging: Directory of the driver's claim that files wait in; it is there.
-            encode: Element -> bytes of its line, terminator included.
+            make_writer: Begins the content of a file.
             bucket_of: (element, processing time) -> sub-directory, may be empty.
             prefix: Start of final names.
             suffix: End of final names.
@@ -94,7 +147,7 @@ class FileTaskSink:
         """
         self._base = base_path.rstrip("/")
         self._staging = staging
-        self._encode = encode
+        self._make_writer = make_writer
         self._bucket_of = bucket_of
         self._prefix = checked_part_name(prefix)
         self._suffix = checked_part_name(suffix)
@@ -107,19 +160,20 @@ class FileTaskSink:
     def write(self, records: Records) -> None:
         """Append records to the files of their buckets."""
         now = int(time.time() * 1000)
-        by_bucket: dict[str, list[bytes]] = {}
+        by_bucket: dict[str, list[Any]] = {}
         for value in records.values:
-            by_bucket.setdefault(self._bucket_of(value, now), []).append(self._encode(value))
-        for bucket, lines in by_bucket.items():
+            by_bucket.setdefault(self._bucket_of(value, now), []).append(value)
+        for bucket, values in by_bucket.items():
             part = self._open.get(bucket) or self._begin(bucket)
-            part.write(b"".join(lines), len(lines))
+            part.write(values)
             if part.size >= self._part_size:
                 self._done.append(self._open.pop(bucket).close())
 
     def _begin(self, bucket: str) -> _Part:
         directory = checked_bucket(self._base, bucket)
         name = f"{self._prefix}-{self._unique}-{uuid.uuid4().hex[:8]}{self._suffix}"
-        part = self._open[bucket] = _Part(self._staging, directory, name)
+        out = StagedOutput(self._staging, directory, name)
+        part = self._open[bucket] = _Part(out, self._make_writer(out))
         return part
 
     def rows(self) -> list[tuple[str, bytes]]:

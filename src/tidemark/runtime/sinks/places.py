@@ -62,6 +62,9 @@ class Place(Protocol):
     def read(self, path: str) -> bytes:
         """The whole file."""
 
+    def open(self, path: str) -> Any:
+        """Open a file for reading."""
+
     def size(self, path: str) -> int:
         """Bytes of a regular file.
 
@@ -165,10 +168,12 @@ class _LocalPlace:
         os.replace(f"{self._root}/{temporary}", f"{self._root}/{path}")
 
     def read(self, path: str) -> bytes:
+        with self.open(path) as file:
+            return bytes(file.read())
+
+    def open(self, path: str) -> Any:
         with self._parent(path) as (at, name):
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=at)
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read()
+            return os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=at), "rb")
 
     def size(self, path: str) -> int:
         with self._parent(path) as (at, name):
@@ -178,9 +183,7 @@ class _LocalPlace:
         return found.st_size
 
     def digest(self, path: str) -> str:
-        with self._parent(path) as (at, name):
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=at)
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
+        with self.open(path) as file:
             return _digest(file)
 
     def move(self, source: str, target: str) -> None:
@@ -296,12 +299,15 @@ class _RemotePlace:
         self.filesystem.invalidate_cache()
         return bytes(self.filesystem.cat_file(self.full(path)))
 
+    def open(self, path: str) -> Any:
+        return self.filesystem.open(self.full(path), "rb")
+
     def size(self, path: str) -> int:
         self.filesystem.invalidate_cache()
         return int(self.filesystem.info(self.full(path))["size"])
 
     def digest(self, path: str) -> str:
-        with self.filesystem.open(self.full(path), "rb") as file:
+        with self.open(path) as file:
             return _digest(file)
 
     def move(self, source: str, target: str) -> None:

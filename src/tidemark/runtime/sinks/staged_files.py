@@ -50,6 +50,8 @@ class StagedFile(msgspec.Struct, frozen=True, array_like=True):
     rows: _Count
     size: _Count
     checksum: Annotated[str, msgspec.Meta(max_length=64)]
+    waiting: bool = False
+    """Whether it is to be merged with others before it is published."""
 
 
 _decoder: msgspec.msgpack.Decoder[list[StagedFile]] = msgspec.msgpack.Decoder(

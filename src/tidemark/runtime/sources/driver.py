@@ -10,30 +10,33 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 
 from tidemark.clock import Clock
+from tidemark.formats.files import FileFormat
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MIN_WATERMARK
-from tidemark.runtime.sources.files import expand_path, file_size
+from tidemark.runtime.sources.files import expand_path, file_size, open_binary
 from tidemark.runtime.sources.splits import FileSplit, IndexSplit, RangeSplit, SlotSplit
 
 __all__ = [
     "CollectionSource",
     "DriverSource",
+    "FilesSource",
     "FunctionSource",
     "SequenceSource",
     "SourcePoll",
-    "TextFileSource",
 ]
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
 
 _ELEMENTS_PER_EPOCH = 200_000
 _NUMBERS_PER_EPOCH = 500_000
-_BYTES_PER_EPOCH = 32 << 20
+_SMALLEST_SHARE = 1 << 14
+"""Units of a file that are worth a task."""
 
 
 @dataclass(slots=True)
@@ -187,8 +190,8 @@ def _resplit(ranges: list[tuple[int, int]], parts: int) -> list[tuple[int, int]]
     return pieces
 
 
-class TextFileSource(DriverSource):
-    """Text files, bounded or monitored; the position is the byte offset reached in every file."""
+class FilesSource(DriverSource):
+    """Files, bounded or monitored; the position is how far each was read, in the units of the format."""
 
     def __init__(self, vertex: Vertex, clock: Clock) -> None:
         super().__init__(vertex)
@@ -196,7 +199,10 @@ class TextFileSource(DriverSource):
         self._monitor_ms: int | None = vertex.spec.monitor_ms
         self._clock = clock
         self._offsets: dict[str, int] = {}
+        self._format: FileFormat = vertex.spec.format
+        self._bytes: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
+        """Of each file, in the units of the format."""
         self._begun: set[str] = set()
         self._listed_at: int | None = None
 
@@ -211,11 +217,14 @@ class TextFileSource(DriverSource):
         self._listed_at = self._clock.now()
         for pattern in self._paths:
             for path in expand_path(pattern):
-                self._sizes[path] = file_size(path)
+                size = file_size(path)
+                if self._bytes.get(path) != size:
+                    self._sizes[path] = self._format.length(size, partial(open_binary, path))
+                    self._bytes[path] = size
                 self._offsets.setdefault(path, 0)
 
     def poll(self) -> SourcePoll | None:
-        """The next bytes of up to one file per partition.
+        """The next piece of up to one file per partition.
 
         A file that was begun is read to its end before others are: until then it holds the watermark back.
         """
@@ -228,7 +237,7 @@ class TextFileSource(DriverSource):
         waiting.sort(key=lambda path: path not in self._begun)
         chosen = waiting[: max(1, self.vertex.parallelism)]
         self._begun = set(chosen)
-        share = max(1 << 16, _BYTES_PER_EPOCH // len(chosen))
+        share = max(_SMALLEST_SHARE, self._format.units_per_epoch // len(chosen))
         return SourcePoll([FileSplit(path, self._offsets[path], share) for path in chosen])
 
     def advanced(self, positions: dict[int, Any]) -> None:

@@ -20,9 +20,9 @@ from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import (
     CollectionSource,
     DriverSource,
+    FilesSource,
     FunctionSource,
     SequenceSource,
-    TextFileSource,
 )
 from tidemark.runtime.sources.spark_stream import SparkBatchSource, SparkStreamSource
 
@@ -62,7 +62,7 @@ def make_source(
         case SequenceSourceSpec():
             return SequenceSource(vertex)
         case FileSourceSpec():
-            return TextFileSource(vertex, context.clock)
+            return FilesSource(vertex, context.clock)
         case FunctionSourceSpec():
             return FunctionSource(
                 vertex,

@@ -39,7 +39,7 @@ class RangeSplit:
 
 @dataclass(frozen=True, slots=True)
 class FileSplit:
-    """Up to `limit` bytes of one file, cut after a whole line, from byte `offset`."""
+    """Up to `limit` units (of its format) of one file, cut after a whole element, from unit `offset`."""
 
     path: str
     offset: int
@@ -83,16 +83,5 @@ def _read_collection(
 
 def _read_file(spec: FileSourceSpec, split: FileSplit, subtask: int) -> Iterator[tuple[Records, Any]]:
     with open_binary(split.path) as stream:
-        stream.seek(split.offset)
-        lines: list[str] = []
-        position = split.offset
-        while position - split.offset < split.limit:
-            line = stream.readline()
-            if not line:
-                break
-            position += len(line)
-            lines.append(line.decode(spec.charset).rstrip("\n").removesuffix("\r"))
-            if len(lines) >= READ_BATCH:
-                yield Records(lines, None, subtask), (split.path, position)
-                lines = []
-        yield Records(lines, None, subtask), (split.path, position)
+        for values, position in spec.format.read(stream, split.offset, split.limit):
+            yield Records(values, None, subtask), (split.path, position)
