@@ -25,6 +25,7 @@ from tidemark.api.executor import (
 from tidemark.api.functions import ParallelSourceFunction, SourceFunction
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient, JobExecutionResult
+from tidemark.api.legacy import LegacyEnvironment
 from tidemark.api.programmed_options import options_of
 from tidemark.api.spark_schema import type_of_schema
 from tidemark.api.spark_sources import stream_spec
@@ -43,7 +44,6 @@ from tidemark.config import (
     CheckpointSettings,
     Configuration,
     Options,
-    RestartStrategies,
     RestartStrategyConfiguration,
     RuntimeExecutionMode,
     effective_configuration,
@@ -64,7 +64,7 @@ _CANCEL_S = 30.0
 """How long Ctrl-C waits for the job to let go of its slots."""
 
 
-class StreamExecutionEnvironment(EnvironmentOptions):
+class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
     """Builds streams, holds their settings and executes them. Setters return the environment."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
@@ -75,7 +75,6 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         self._config = ExecutionConfig(base)
         self._checkpoint_config = CheckpointConfig(base)
         self._state_backend: StateBackend | None = None
-        self._restart_strategy: RestartStrategyConfiguration | None = None
         self._builder = GraphBuilder()
         self._caches: list[StreamCache] = []
         self._executors: dict[str, Executor] = {}
@@ -113,8 +112,6 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         self._programmed = overlay(self._programmed, configuration)
         if configuration.contains(Options.STATE_BACKEND):
             self._state_backend = None
-        if configuration.contains(Options.RESTART_STRATEGY):
-            self._restart_strategy = None
         return self
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
@@ -226,17 +223,12 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         Raises:
             TypeError: Not a `RestartStrategyConfiguration`.
         """
-        if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
-            raise TypeError(
-                "set_restart_strategy() needs a strategy of RestartStrategies, "
-                f"not {restart_strategy_configuration!r}."
-            )
-        self._restart_strategy = restart_strategy_configuration
+        self._config.use_restart_strategy(restart_strategy_configuration)
         return self
 
     def get_restart_strategy(self) -> RestartStrategyConfiguration:
         """What was set; the fallback to the configuration when nothing was."""
-        return self._restart_strategy or RestartStrategies.fall_back_restart()
+        return self._config.get_restart_strategy()
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
         """Where savepoints go that are triggered without a target.
@@ -414,7 +406,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
             state_backend=backend,
             checkpoint_storage=storage,
             restart_strategy=resolve_restart_strategy(
-                self._restart_strategy, configuration, checkpointing.enabled
+                self._config.restart_strategy, configuration, checkpointing.enabled
             ),
             batch_mode=batch,
             savepoint_path=configuration.get(Options.SAVEPOINT_PATH),
@@ -431,7 +423,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         """Everything that was set by methods, as the top layer."""
         layer = overlay(self._programmed, self._config.programmatic)
         layer = overlay(layer, self._checkpoint_config.programmatic)
-        return overlay(layer, options_of(self._state_backend, self._restart_strategy))
+        return overlay(layer, options_of(self._state_backend, self._config.restart_strategy))
 
     def _spark_bridge(self) -> Any:
         return importlib.import_module("tidemark.runtime.spark_bridge")

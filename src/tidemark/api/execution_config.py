@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tidemark.api.deprecation import deprecated
 from tidemark.api.java_settings import JavaSettings
 from tidemark.config.configuration import Configuration
 from tidemark.config.layered import require_instance, require_whole
@@ -12,6 +13,7 @@ from tidemark.config.loader import default_parallelism
 from tidemark.config.modes import RuntimeExecutionMode
 from tidemark.config.option import ConfigOption
 from tidemark.config.options import MAX_PARALLELISM_LIMIT, Options
+from tidemark.config.restart import RestartStrategies, RestartStrategyConfiguration
 from tidemark.errors import ConfigError
 from tidemark.types.time import TimeLike, to_millis
 
@@ -50,6 +52,8 @@ class ExecutionConfig(JavaSettings):
         """
         super().__init__(configuration)
         self._default_parallelism: int | None = None
+        self.restart_strategy: RestartStrategyConfiguration | None = None
+        """What the program set; None: the configuration decides."""
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
         """Set the parallelism of every operator that does not override it.
@@ -127,6 +131,45 @@ class ExecutionConfig(JavaSettings):
     def get_auto_watermark_interval(self) -> int:
         """Return the interval in milliseconds."""
         return self._get(Options.AUTO_WATERMARK_INTERVAL)
+
+    def configure(self, configuration: Configuration) -> None:
+        """Apply the options present in `configuration`; a strategy it names replaces one set here.
+
+        Raises:
+            ConfigError: A value does not fit; nothing was applied.
+        """
+        super().configure(configuration)
+        if configuration.contains(Options.RESTART_STRATEGY):
+            self.restart_strategy = None
+
+    def use_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
+        """Choose what happens when the job fails.
+
+        Raises:
+            TypeError: Not a `RestartStrategyConfiguration`.
+        """
+        if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
+            raise TypeError(
+                "set_restart_strategy() needs a strategy of RestartStrategies, "
+                f"not {restart_strategy_configuration!r}."
+            )
+        self.restart_strategy = restart_strategy_configuration
+
+    def set_restart_strategy(
+        self, restart_strategy_configuration: RestartStrategyConfiguration
+    ) -> ExecutionConfig:
+        """Choose what happens when the job fails. Deprecated: set it on the environment, or configure it.
+
+        Raises:
+            TypeError: Not a `RestartStrategyConfiguration`.
+        """
+        deprecated("ExecutionConfig.set_restart_strategy()", "set it on the environment, or configure it")
+        self.use_restart_strategy(restart_strategy_configuration)
+        return self
+
+    def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        """Return what was set; the fallback to the configuration when nothing was."""
+        return self.restart_strategy or RestartStrategies.fall_back_restart()
 
     def set_task_cancellation_interval(self, interval: TimeLike) -> ExecutionConfig:
         """Show every so often where cancelled user code hangs; 0 means never.
@@ -227,4 +270,4 @@ class ExecutionConfig(JavaSettings):
         parameters = sorted(self.get_global_job_parameters().items())
         apart = (Options.PARALLELISM, Options.GLOBAL_JOB_PARAMETERS)
         others = [self._get(option) for option in self._options if option not in apart]
-        return [self.get_parallelism(), parameters, *others]
+        return [self.get_parallelism(), self.restart_strategy, parameters, *others]

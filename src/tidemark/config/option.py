@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from tidemark.config.maps import map_text, parse_map_text
 from tidemark.config.units import parse_bool, parse_duration, parse_memory_size
@@ -216,11 +216,17 @@ class OptionBuilder:
         return TypedOptionBuilder(self.key, "enum", _parse_enum(enum_class))
 
 
+_Builder: TypeAlias = OptionBuilder  # the class below has an attribute of that name, which hides the type
+
+
 class ConfigOptions:
     """Where the declaration of an option starts."""
 
+    OptionBuilder = OptionBuilder
+    TypedConfigOptionBuilder = TypedOptionBuilder
+
     @staticmethod
-    def key(key: str) -> OptionBuilder:
+    def key(key: str) -> _Builder:
         """Start an option with this key.
 
         Raises:
@@ -228,4 +234,4 @@ class ConfigOptions:
         """
         if not key:
             raise ConfigError("A configuration key must not be empty.")
-        return OptionBuilder(key)
+        return _Builder(key)

@@ -56,6 +56,7 @@ from tidemark.api.keyed_stream import (
     KeyedStream,
     QueryableStateStream,
 )
+from tidemark.api.legacy import TimeCharacteristic
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.sink import DataStreamSink
 from tidemark.api.slot_sharing import SlotSharingGroup
@@ -165,6 +166,7 @@ __all__ = [
     "StateBackend",
     "StateBackendFactory",
     "StreamExecutionEnvironment",
+    "TimeCharacteristic",
     "TimeDomain",
     "TimeWindow",
     "TimerService",

@@ -93,6 +93,18 @@ class Row:
         """Return the field names, or None for an unnamed row."""
         return None if self._fields is None else list(self._fields)
 
+    def get_fields_by_names(self, names: Sequence[str]) -> list[Any]:
+        """Return the values of these fields in their order; all values, if the row has no names.
+
+        Raises:
+            KeyError: There is no field of such a name.
+        """
+        if self._fields is None:
+            return list(self._values)
+        if unknown := [name for name in names if name not in self._fields]:
+            raise KeyError(f"This row has no fields {unknown}: {self!r}")
+        return [self._values[self._fields.index(name)] for name in names]
+
     def set_field_names(self, field_names: Sequence[str]) -> None:
         """Name the fields by position.
 

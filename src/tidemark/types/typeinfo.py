@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import ConfigError
@@ -106,6 +107,11 @@ class BasicTypeInfo(TypeInformation):
 
     def __repr__(self) -> str:
         return self.basic_type.value
+
+
+# PyFlink's factories: BasicTypeInfo.STRING_TYPE_INFO() and so on, the same as Types.STRING().
+for _basic in BasicType:
+    setattr(BasicTypeInfo, f"{_basic.name}_TYPE_INFO", staticmethod(partial(BasicTypeInfo, _basic)))
 
 
 class PickledBytesTypeInfo(TypeInformation):
