@@ -30,7 +30,6 @@ _key = ConfigOptions.key
 _CHECKPOINTING = "execution.checkpointing."
 _NOTHING_IN_FLIGHT = "no record is in flight at a barrier, so there is nothing to align"
 _NO_JAVA = "there is no Java user code"
-_PER_CONNECTION = "every connection has a thread of its own; `queryable-state.proxy.query-threads` counts"
 
 
 class Options:
@@ -316,16 +315,14 @@ class Options:
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description("Threads that receive queries.")
-        .no_effect(_PER_CONNECTION)
+        .with_description("Threads of each slot that receive queries; 0 means as many as the parallelism.")
     )
     QUERYABLE_SERVER_QUERY_THREADS = (
         _key("queryable-state.server.query-threads")
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description("Threads that answer queries.")
-        .no_effect(_PER_CONNECTION)
+        .with_description("Threads of each slot that answer queries; 0 means as many as the parallelism.")
     )
     QUERYABLE_PROXY_PORTS = (
         _key("queryable-state.proxy.ports")
@@ -338,17 +335,14 @@ class Options:
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description("Threads that receive client requests.")
-        .no_effect(_PER_CONNECTION)
+        .with_description("Threads that receive requests of clients; 0 means as many as the parallelism.")
     )
     QUERYABLE_PROXY_QUERY_THREADS = (
         _key("queryable-state.proxy.query-threads")
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description(
-            "Client requests forwarded at the same time; 0 means as many as there are connections."
-        )
+        .with_description("Threads that forward requests of clients; 0 means as many as the parallelism.")
     )
 
     SAVEPOINT_PATH = (

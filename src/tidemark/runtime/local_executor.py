@@ -17,7 +17,7 @@ from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
-from tidemark.runtime.control import Endpoint, JobControl, ports_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.local_engine import LocalEngine
@@ -63,7 +63,12 @@ class LocalExecutor:
                 BackendChoice.of(settings.state_backend),
             )
             token = secrets.token_bytes(32)
-            queries = LocalQueryServers(engine, token, ports_of(settings, Options.QUERYABLE_SERVER_PORTS))
+            queries = LocalQueryServers(
+                engine,
+                token,
+                ports_of(settings, Options.QUERYABLE_SERVER_PORTS),
+                server_threads_of(settings),
+            )
             sockets = socket_directory(job_id)
             undo.callback(sockets.cleanup)
 

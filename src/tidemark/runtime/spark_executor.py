@@ -16,7 +16,7 @@ from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts, wants_directory
-from tidemark.runtime.control import Endpoint, JobControl, ports_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
@@ -62,6 +62,8 @@ class SparkExecutor:
             self._own_session = session
         ship_artifacts(session.sparkContext, settings.artifacts)
         shipped_files = wants_directory(settings.artifacts)
+        threads = server_threads_of(settings)
+        more = {"shipped_files": shipped_files, "query_threads": (threads.network, threads.query)}
         job_id = new_job_id()
         token = secrets.token_bytes(32)
         host = _driver_host(session)
@@ -71,7 +73,7 @@ class SparkExecutor:
             job_id,
             token,
             _listen_at(sockets, "slots", host),
-            lambda wanted: _launch(session, [{**slot, "shipped_files": shipped_files} for slot in wanted]),
+            lambda wanted: _launch(session, [{**slot, **more} for slot in wanted]),
             "127.0.0.1" if _is_local(session) else None,
             ports,
             limits,
