@@ -254,12 +254,14 @@ if TYPE_CHECKING:
         ValueState,
     )
     from tidemark.state.serializers import (
+        CompatibilityResult,
         CompositeTypeSerializerSnapshot,
         DataInputView,
         DataOutputView,
         NullableSerializer,
         SimpleTypeSerializerSnapshot,
         TypeSerializer,
+        TypeSerializerConfigSnapshot,
         TypeSerializerSchemaCompatibility,
         TypeSerializerSnapshot,
     )
@@ -335,6 +337,7 @@ __all__ = [
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "CompatibilityResult",
     "CompletableFuture",
     "CompositeTypeSerializerSnapshot",
     "ConfigOption",
@@ -504,6 +507,7 @@ __all__ = [
     "TupleTypeInfo",
     "TypeInformation",
     "TypeSerializer",
+    "TypeSerializerConfigSnapshot",
     "TypeSerializerSchemaCompatibility",
     "TypeSerializerSnapshot",
     "Types",
@@ -610,8 +614,9 @@ _NAMES_BY_MODULE = {
         ReadOnlyBroadcastState ReducingState State ValueState
     """,
     "tidemark.state.serializers": """
-        CompositeTypeSerializerSnapshot DataInputView DataOutputView NullableSerializer
-        SimpleTypeSerializerSnapshot TypeSerializer TypeSerializerSchemaCompatibility TypeSerializerSnapshot
+        CompatibilityResult CompositeTypeSerializerSnapshot DataInputView DataOutputView NullableSerializer
+        SimpleTypeSerializerSnapshot TypeSerializer TypeSerializerConfigSnapshot
+        TypeSerializerSchemaCompatibility TypeSerializerSnapshot
     """,
     "tidemark.state.ttl": "StateTtlConfig",
     "tidemark.types.avro": "AvroSchema GenericRecordAvroTypeInfo",
