@@ -113,10 +113,10 @@ class PooledServer:
             self._respond(reader.connection, *reader.take())
         except OSError:
             # The client is gone, or we are.
-            reader.close()
+            receiver.drop(reader)
         except Exception:
             _log.exception("%s dropped a connection", self._name)
-            reader.close()
+            receiver.drop(reader)
         else:
             receiver.watch(reader)
 
@@ -146,6 +146,12 @@ class _Receiver:
                 return
         reader.close()
 
+    def drop(self, reader: FrameReader) -> None:
+        """Close this connection, which is not watched."""
+        with self._lock:
+            self._all.discard(reader)
+        reader.close()
+
     def close(self) -> None:
         """Drop every connection; whoever waits is woken."""
         with self._lock:
@@ -157,23 +163,33 @@ class _Receiver:
     def next_request(self) -> FrameReader | None:
         """A connection that has received a request; it is not watched until `watch`. None at the end."""
         while not self._closed:
-            while self._newcomers:
-                # What TLS has read ahead no selector tells of, so everybody is looked at once.
-                self._advance(self._newcomers.popleft())
+            try:
+                self._look()
+            except (OSError, ValueError, KeyError):
+                # Sockets that `close` has closed meanwhile cannot be looked at.
+                if not self._closed:
+                    raise
             if self._ready:
                 return self._ready.popleft()
-            for key, _events in self._selector.select():
-                if key.data is not None:
-                    self._advance(key.data)
-                else:
-                    with contextlib.suppress(BlockingIOError):
-                        self._woken.recv(4096)
         with self._lock:
             # Here nobody waits on them any more.
             self._selector.close()
             self._woken.close()
             self._waker.close()
         return None
+
+    def _look(self) -> None:
+        while self._newcomers:
+            # What TLS has read ahead no selector tells of, so everybody is looked at once.
+            self._advance(self._newcomers.popleft())
+        if self._ready:
+            return
+        for key, _events in self._selector.select():
+            if key.data is not None:
+                self._advance(key.data)
+            else:
+                with contextlib.suppress(BlockingIOError):
+                    self._woken.recv(4096)
 
     def _advance(self, reader: FrameReader) -> None:
         key = self._selector.get_map().get(reader.socket) if reader.socket.fileno() >= 0 else None
@@ -192,9 +208,7 @@ class _Receiver:
         if event == 0:
             self._ready.append(reader)
             return
-        with self._lock:
-            self._all.discard(reader)
-        reader.close()
+        self.drop(reader)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
