@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query clean
+.PHONY: help setup java reference demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,11 +24,14 @@ java: setup
 demo: java ## run the guided demonstration on a local Spark
 	$(PY) -m tidemark.demo
 
-test: java ## run every test: first those without a JVM, in parallel, then those on Spark
+reference: setup
+	@$(PY) scripts/fetch_pyflink.py
+
+test: java reference ## run every test: first those without a JVM, in parallel, then those on Spark
 	$(PYTEST) -n 2 -m "not spark and not cluster"
 	$(PYTEST) -p no:xdist -m "spark or cluster"
 
-test-fast: setup ## run the tests that need no JVM
+test-fast: setup reference ## run the tests that need no JVM
 	$(PYTEST) -n 2 -m "not spark and not cluster and not slow"
 
 # A new seed each time; the same one again with `make chaos SEED=...`. FACTOR times the examples of `make test`.

@@ -54,7 +54,7 @@ SECTIONS = (
         ("state.checkpoints", "state.savepoints", "execution.checkpointing", "fs."),
     ),
     ("Restart strategy", ("restart-strategy",)),
-    ("Execution", ("execution.", "parallelism.", "pipeline.", "task.", "heartbeat.")),
+    ("Execution", ("execution.", "parallelism.", "pipeline.", "task.", "heartbeat.", "metrics.")),
     ("Queryable state", ("queryable-state",)),
 )
 

@@ -280,12 +280,14 @@ if TYPE_CHECKING:
         ValueState,
     )
     from tidemark.state.serializers import (
+        CompatibilityResult,
         CompositeTypeSerializerSnapshot,
         DataInputView,
         DataOutputView,
         NullableSerializer,
         SimpleTypeSerializerSnapshot,
         TypeSerializer,
+        TypeSerializerConfigSnapshot,
         TypeSerializerSchemaCompatibility,
         TypeSerializerSnapshot,
     )
@@ -364,6 +366,7 @@ __all__ = [
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "CompatibilityResult",
     "CompletableFuture",
     "CompositeTypeSerializerSnapshot",
     "ConfigOption",
@@ -549,6 +552,7 @@ __all__ = [
     "TwoInputStreamOperator",
     "TypeInformation",
     "TypeSerializer",
+    "TypeSerializerConfigSnapshot",
     "TypeSerializerSchemaCompatibility",
     "TypeSerializerSnapshot",
     "Types",
@@ -668,8 +672,9 @@ _NAMES_BY_MODULE = {
         ReadOnlyBroadcastState ReducingState State ValueState
     """,
     "tidemark.state.serializers": """
-        CompositeTypeSerializerSnapshot DataInputView DataOutputView NullableSerializer
-        SimpleTypeSerializerSnapshot TypeSerializer TypeSerializerSchemaCompatibility TypeSerializerSnapshot
+        CompatibilityResult CompositeTypeSerializerSnapshot DataInputView DataOutputView NullableSerializer
+        SimpleTypeSerializerSnapshot TypeSerializer TypeSerializerConfigSnapshot
+        TypeSerializerSchemaCompatibility TypeSerializerSnapshot
     """,
     "tidemark.state.ttl": "StateTtlConfig",
     "tidemark.types.avro": "AvroSchema GenericRecordAvroTypeInfo",

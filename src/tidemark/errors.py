@@ -10,7 +10,7 @@
     │  ├─ NoCurrentKeyError (RuntimeError)
     │  ├─ UnknownStateError (ValueError)
     │  ├─ SerializationError
-    │  ├─ SchemaIncompatibleError                StateMigrationException
+    │  ├─ StateMigrationException                SchemaIncompatibleError
     │  └─ MissingClassError                      both of the two above
     ├─ BackendError
     │  ├─ BackendLockedError
@@ -31,7 +31,7 @@
        ├─ SlotLostError
        └─ StaleChannelError
 
-The right-hand column holds the names Flink users know; they are aliases of the class on their line.
+The right-hand column holds the names Flink users know, or other names; they are aliases of the class on their line.
 Builtin bases stand in brackets. Facts are attributes, `code` is stable across releases, and every
 class survives pickling with its attributes and, where possible, its `__cause__`.
 """
@@ -194,13 +194,13 @@ class SerializationError(StateError):
     code = "SERIALIZATION"
 
 
-class SchemaIncompatibleError(StateError):
+class StateMigrationException(StateError):
     """Stored state cannot be read with the new serializer; migrate it or give the operator a new uid."""
 
     code = "SCHEMA_INCOMPATIBLE"
 
 
-class MissingClassError(SerializationError, SchemaIncompatibleError):
+class MissingClassError(SerializationError, StateMigrationException):
     """Stored bytes name a class that cannot be imported; bring it back under its name or drop the state."""
 
     code = "MISSING_CLASS"
@@ -470,7 +470,7 @@ class StaleChannelError(ExecutionError):
 
 IllegalArgumentException = ConfigError
 IllegalStateException = IllegalStateError
-StateMigrationException = SchemaIncompatibleError
+SchemaIncompatibleError = StateMigrationException
 JobExecutionException = ExecutionError
 UnknownKeyOrNamespaceException = UnknownKeyError
 UnknownKvStateError = StateNotServedError

@@ -29,16 +29,19 @@ from tidemark.proof import AuthenticationError, Response
 __all__ = [
     "HANDSHAKE_TIMEOUT_S",
     "MAX_BODY",
+    "PREFIX",
     "AuthenticationError",
     "Connection",
     "FrameTooLargeError",
     "SharedConnection",
     "WireClosed",
     "connect",
+    "grown",
     "listen",
 ]
 
-_PREFIX = struct.Struct(">IQ")
+PREFIX = struct.Struct(">IQ")
+"""Lengths of header and body, in front of each frame."""
 _MAX_HEADER = 1 << 26
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -80,6 +83,11 @@ class Connection:
         self._max_body = max_body
         self.address = address
 
+    @property
+    def socket(self) -> socket.socket:
+        """For whoever waits on several connections at once."""
+        return self._socket
+
     def send(self, header: Any, body: Any = b"") -> None:
         """Send one frame; `body` is anything with the buffer protocol.
 
@@ -95,9 +103,9 @@ class Connection:
             )
         try:
             if view.nbytes < 1 << 16:
-                self._socket.sendall(b"".join((_PREFIX.pack(len(head), view.nbytes), head, view)))
+                self._socket.sendall(b"".join((PREFIX.pack(len(head), view.nbytes), head, view)))
             else:
-                self._socket.sendall(_PREFIX.pack(len(head), view.nbytes) + head)
+                self._socket.sendall(PREFIX.pack(len(head), view.nbytes) + head)
                 self._socket.sendall(view)
         except OSError as exc:
             raise WireClosed(f"{self.address} is gone: {exc}") from exc
@@ -109,15 +117,30 @@ class Connection:
             WireClosed: The peer is gone, or what it sent is no frame of ours; the connection is of no more use.
             TimeoutError: Nothing came within the timeout set by `set_timeout`.
         """
-        head_len, body_len = _PREFIX.unpack(self._exactly(_PREFIX.size))
-        # Before anything is allocated: the lengths are the peer's word.
+        head_len, body_len = self.lengths(self._exactly(PREFIX.size))
+        return self.header(self._exactly(head_len)), self._exactly(body_len)
+
+    def lengths(self, prefix: bytearray) -> tuple[int, int]:
+        """Lengths of header and body, checked before anything is allocated: they are the peer's word.
+
+        Raises:
+            WireClosed: No frame of ours is that long.
+        """
+        head_len, body_len = PREFIX.unpack(prefix)
         if head_len > min(_MAX_HEADER, self._max_body) or body_len > self._max_body:
             raise WireClosed(f"{self.address} sent a frame that is not ours")
+        return head_len, body_len
+
+    def header(self, data: bytearray) -> Any:
+        """The header of a frame.
+
+        Raises:
+            WireClosed: It is not one of ours.
+        """
         try:
-            header = _decode(self._exactly(head_len))
+            return _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise WireClosed(f"{self.address} sent a frame that is not ours: {exc}") from exc
-        return header, self._exactly(body_len)
 
     def readable(self) -> bool:
         """Whether `receive` has something to begin with, or will say that the peer is gone."""
@@ -141,13 +164,13 @@ class Connection:
 
     def _exactly(self, size: int) -> bytearray:
         """The next bytes. What is allocated follows what has arrived: `size` is the peer's word."""
-        buffer = bytearray(size if size < _AT_ONCE else _AT_ONCE)
+        buffer = grown(bytearray(), size)
         view = memoryview(buffer)
         at = 0
         while at < size:
             if at == len(buffer):
                 view.release()
-                buffer += bytes(min(at, size - at))
+                buffer = grown(buffer, size)
                 view = memoryview(buffer)
             try:
                 got = self._socket.recv_into(view[at:])
@@ -159,6 +182,14 @@ class Connection:
                 raise WireClosed(f"{self.address} closed the connection")
             at += got
         return buffer
+
+
+def grown(buffer: bytearray, size: int) -> bytearray:
+    """Room for the next bytes of `size`: at once up to a limit, then twice what has arrived."""
+    if not buffer:
+        return bytearray(min(size, _AT_ONCE))
+    buffer += bytes(min(len(buffer), size - len(buffer)))
+    return buffer
 
 
 class SharedConnection(Connection):

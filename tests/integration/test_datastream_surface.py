@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from tests.programs.test_rule_matching import ITEM, RULES, Match
 from tidemark.common import Duration, RestartStrategies, Types, WatermarkStrategy
 from tidemark.datastream import EmbeddedRocksDBStateBackend, HashMapStateBackend, RuntimeExecutionMode
 from tidemark.datastream.connectors.file_system import FileSource, StreamFormat
-from tidemark.datastream.functions import BroadcastProcessFunction
-from tidemark.datastream.state import MapStateDescriptor
+from tidemark.datastream.functions import BroadcastProcessFunction, MapFunction, ReduceFunction
+from tidemark.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from tidemark.errors import JobExecutionException
 
 pytestmark = pytest.mark.spark
@@ -56,13 +57,24 @@ def test_batch_mode_on_spark_reads_rules_first_and_emits_once_per_key(
     rules = env.from_collection([("double", 2), ("triple", 3)])
     descriptor = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 
-    totals = pairs.key_by(lambda pair: pair[0]).sum(1)
+    totals = pairs.key_by(lambda pair: pair[0]).reduce(Add())
     applied = pairs.connect(rules.broadcast(descriptor)).process(Apply(descriptor))
     results = list(totals.union(applied).execute_and_collect())
 
     expected = [("a", 4), ("b", 2)]
     expected += [(key, value * factor) for key, value in [("a", 1), ("b", 2), ("a", 3)] for factor in (2, 3)]
     assert sorted(results) == sorted(expected)
+
+
+class Add(ReduceFunction):
+    """Adds up in keyed state of its own beside the rolling value; both must agree."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.added = runtime_context.get_state(ValueStateDescriptor("added", Types.LONG()))
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        self.added.update((self.added.value() or value1[1]) + value2[1])
+        return value1[0], self.added.value()
 
 
 class Apply(BroadcastProcessFunction):
@@ -77,6 +89,41 @@ class Apply(BroadcastProcessFunction):
 
     def process_broadcast_element(self, value: Any, ctx: Any) -> None:
         ctx.get_broadcast_state(self.descriptor).put(*value)
+
+
+class ReadShipped(MapFunction):
+    """Runs in a slot, which has a working directory of its own."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.number = read_shipped(0)
+
+    def map(self, value: Any) -> Any:
+        return value + self.number
+
+
+def read_shipped(value: int) -> int:
+    from shipped_for_surface import number
+
+    return value + number + int(Path("data/data.txt").read_text()) + int(Path("cached").read_text())
+
+
+@pytest.mark.parametrize("target", ["spark", "local"])
+def test_shipped_files_are_found_by_name_in_tasks_and_in_slots(
+    target: str, make_env: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "shipped_for_surface.py").write_text("number = 100\n")
+    (tmp_path / "cached-file").write_text("10")
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+        archive.writestr("data.txt", "1000")
+    env = make_env(1, target)
+    env.add_python_file(str(tmp_path / "shipped_for_surface.py"))
+    env.add_python_archive(str(tmp_path / "data.zip"), "data")
+    env.register_cached_file(str(tmp_path / "cached-file"), "cached")
+
+    numbers = env.from_collection([1, 2])
+    both = numbers.map(read_shipped).union(numbers.rebalance().map(ReadShipped()))
+
+    assert sorted(both.execute_and_collect()) == [1111, 1111, 1112, 1112]
 
 
 class Announced(Match):

@@ -37,7 +37,8 @@ class QueryableCount(KeyedProcessFunction):
 @pytest.fixture
 def job(make_env: Callable[..., Any], checkpoints: str) -> Any:
     """A running job with the queryable state "counts", keys 0 to 9."""
-    env = make_env(2, **{"queryable-state__enable": "true"})
+    few = {"queryable-state__server__network-threads": "1", "queryable-state__proxy__network-threads": "1"}
+    env = make_env(2, **{"queryable-state__enable": "true", "queryable-state__server__ports": "0", **few})
     env.set_state_backend(FsStateBackend(checkpoints))
     env.enable_checkpointing(300)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 100))

@@ -361,10 +361,10 @@ TYPED: list[tuple[Any, list[Any]]] = [
     (Types.SQL_TIME(), [datetime.time(1, 2, 3, 4000), None]),
     (Types.SQL_TIMESTAMP(), [datetime.datetime(2024, 1, 1, 1, 1, 1, 123000), None]),
     (Types.PICKLED_BYTE_ARRAY(), [{1: 2}, None]),
-    (Types.ROW([Types.INT(), Types.STRING()]), [Row(1, None), Row(None, "x")]),
+    (Types.ROW([Types.INT(), Types.STRING()]), [Row(f0=1, f1=None), Row(f0=None, f1="x")]),
     (
         Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.ROW([Types.STRING()])]),
-        [Row(a=1, b=Row("q")), Row(a=None, b=None)],
+        [Row(a=1, b=Row(f0="q")), Row(a=None, b=None)],
     ),
     (
         Types.TUPLE([Types.INT(), Types.TUPLE([Types.STRING(), Types.LIST(Types.INT())])]),
@@ -373,7 +373,7 @@ TYPED: list[tuple[Any, list[Any]]] = [
     (Types.PRIMITIVE_ARRAY(Types.INT()), [[1, 2]]),
     (Types.PRIMITIVE_ARRAY(Types.BYTE()), [b"ab"]),
     (Types.BASIC_ARRAY(Types.STRING()), [["a", None]]),
-    (Types.OBJECT_ARRAY(Types.ROW([Types.INT()])), [[Row(1), None]]),
+    (Types.OBJECT_ARRAY(Types.ROW([Types.INT()])), [[Row(f0=1), None]]),
     (Types.LIST(Types.DOUBLE()), [[1.0, None], []]),
     (Types.MAP(Types.STRING(), Types.LIST(Types.INT())), [{"a": [1]}, {}]),
     (Types.DATACLASS(Point), [Point(1, "x"), None]),

@@ -20,7 +20,13 @@ from tidemark.common import (
     Types,
     WatermarkStrategy,
 )
-from tidemark.datastream import OutputTag, RuntimeExecutionMode, StreamExecutionEnvironment
+from tidemark.datastream import (
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    OutputTag,
+    RuntimeExecutionMode,
+    StreamExecutionEnvironment,
+)
 from tidemark.datastream.functions import (
     BroadcastProcessFunction,
     KeyedProcessFunction,
@@ -109,6 +115,33 @@ def test_row_kinds_cross_the_wire(make_env: Any, capfd: Any) -> None:
     env.from_collection(rows, type_info=kind).map(Hosted(), output_type=kind).print()
 
     assert printed(env, capfd) == ["-D[1,a]", "+I[2,None]"]
+
+
+class Remember(KeyedProcessFunction):
+    """Emits what state gave back for the key before."""
+
+    def open(self, runtime_context: Any) -> None:
+        kind = Types.ROW([Types.STRING(), Types.INT()])
+        self.last = runtime_context.get_state(ValueStateDescriptor("last", kind))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield value.as_dict(), None if self.last.value() is None else self.last.value().as_dict()
+        self.last.update(Row(value.f0, value.f1))
+
+
+@pytest.mark.parametrize("backend", [HashMapStateBackend, EmbeddedRocksDBStateBackend])
+def test_rows_without_declared_names_are_called_f0_f1_by_type_and_state(backend: Any, make_env: Any) -> None:
+    env = make_env()
+    env.set_state_backend(backend())
+    kind = Types.ROW([Types.STRING(), Types.INT()])
+    rows = env.from_collection([Row("a", 1), ("a", 2)], type_info=kind)
+
+    assert list(rows.execute_and_collect()) == [Row(f0="a", f1=1), Row(f0="a", f1=2)]
+    assert list(rows.map(str).execute_and_collect()) == ["Row(f0='a', f1=1)", "Row(f0='a', f1=2)"]
+    assert list(rows.key_by(lambda row: row.f0).process(Remember()).execute_and_collect()) == [
+        ({"f0": "a", "f1": 1}, None),
+        ({"f0": "a", "f1": 2}, {"f0": "a", "f1": 1}),
+    ]
 
 
 def test_two_sinks_on_one_stream_and_a_second_execute(make_env: Any, capfd: Any) -> None:

@@ -13,7 +13,7 @@ from tests.campaign import examples
 
 from tidemark.backends.heap import HeapKeyedStateBackend
 from tidemark.state import canonical
-from tidemark.state.descriptors import ListStateDescriptor, ValueStateDescriptor
+from tidemark.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from tidemark.state.key_groups import assign_to_key_group
 from tidemark.state.ttl import StateTtlConfig
 from tidemark.testing.backend_driver import BackendDriver, as_key, read_cut
@@ -86,3 +86,117 @@ def test_snapshots_in_a_row_hold_each_key_with_its_value(
             key_bytes = backend.parameters.key_serializer.key_bytes
             groups = [assign_to_key_group(key_bytes(row["key"]), 128) for row in rows]
             assert [row["key_group"] for row in rows] == groups == sorted(groups)
+
+
+_TTL = 100
+_CLEANUP_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 6), st.integers(0, 3)),
+        st.tuples(st.just("put"), st.integers(0, 6), st.integers(0, 3)),
+        st.tuples(st.just("drop"), st.integers(0, 6), st.integers(0, 3)),
+        st.tuples(st.just("read"), st.integers(0, 6), st.integers(0, 3)),
+        st.tuples(st.just("wait"), st.sampled_from([1, 30, 99, 100, 250]), st.just(0)),
+        st.tuples(st.just("cut"), st.just(0), st.just(0)),
+    ),
+    max_size=60,
+)
+"""What happens to (key, item); items are map keys, or list elements, or the value itself."""
+
+
+def _touch(state: Any, kind: str, step: str, item: int) -> None:
+    """Carry out one step on the state of the current key."""
+    if step == "read":
+        (state.value if kind == "value" else state.keys if kind == "map" else state.get)()
+    elif step == "drop":
+        if kind == "map":
+            state.remove(item)
+        else:
+            state.clear()
+    elif kind == "map":
+        state.put(item, item)
+    elif kind == "list":
+        state.add(item)
+    else:
+        state.update(item)
+
+
+class _Stamped:
+    """The same state as dictionaries: (key, item) -> when it was written; a list keeps every write."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.units: list[tuple[int, int, int]] = []
+
+    def touch(self, step: str, key: int, item: int, now: int) -> None:
+        if step == "read":
+            return
+        if self.kind == "value" or (self.kind == "list" and step == "drop"):
+            self.units = [unit for unit in self.units if unit[0] != key]
+        elif self.kind == "map":
+            self.units = [unit for unit in self.units if unit[:2] != (key, item)]
+        if step == "put":
+            self.units.append((key, item, now))
+
+    def living(self, key: int, now: int) -> list[int]:
+        return [item for owner, item, stamp in self.units if owner == key and now < stamp + _TTL]
+
+
+def _read_items(state: Any, kind: str) -> list[int]:
+    if kind == "value":
+        return [] if state.value() is None else [state.value()]
+    return sorted(state.keys()) if kind == "map" else list(state.get() or ())
+
+
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+@settings(max_examples=examples(150))
+@given(steps=_CLEANUP_STEPS, size=st.integers(1, 4), every_record=st.booleans())
+def test_incremental_cleanup_keeps_its_place_while_entries_come_and_go(
+    kind: str, asynchronous: bool, steps: list[Any], size: int, every_record: bool
+) -> None:
+    """Nothing alive is ever removed, snapshots hold all of it, and in the end nothing expired is left."""
+    driver = BackendDriver(HeapKeyedStateBackend, Path("unused"))
+    backend = driver.open(asynchronous=asynchronous)
+    descriptor: Any = {
+        "value": ValueStateDescriptor("s", Types.LONG()),
+        "list": ListStateDescriptor("s", Types.LONG()),
+        "map": MapStateDescriptor("s", Types.LONG(), Types.LONG()),
+    }[kind]
+    config = StateTtlConfig.new_builder(_TTL).cleanup_incrementally(size, every_record)
+    descriptor.enable_time_to_live(config.build())
+    state: Any = backend.state(descriptor)
+    model = _Stamped(kind)
+
+    for step, key, item in steps:
+        if step == "wait":
+            driver.clock.advance(key)
+        elif step == "cut":
+            content = read_cut(backend.cut())
+            again = driver.open(content=content)
+            copied: Any = again.state(descriptor)
+            for each in range(7):
+                with as_key(again, each):
+                    assert _read_items(copied, kind) == _ordered(model.living(each, driver.clock.now()), kind)
+        else:
+            with as_key(backend, key):
+                if backend.wants_records:
+                    backend.record_processed()
+                _touch(state, kind, step, item)
+            model.touch(step, key, item, driver.clock.now())
+    for key in range(7):
+        with as_key(backend, key):
+            assert _read_items(state, kind) == _ordered(model.living(key, driver.clock.now()), kind)
+
+    driver.clock.advance(_TTL)
+    # A round may have to end, then one looks at everything; the key that is touched has nothing.
+    for _ in range(2 * len(steps) + 2):
+        with as_key(backend, 99):
+            _touch(state, kind, "read", 0)
+            _touch(state, kind, "put", 0)
+            _touch(state, kind, "drop", 0)
+    assert backend.num_entries("s") == 0
+    driver.close()
+
+
+def _ordered(items: list[int], kind: str) -> list[int]:
+    return sorted(items) if kind == "map" else items

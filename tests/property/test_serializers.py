@@ -114,7 +114,7 @@ NESTED: dict[str, tuple[TypeInformation, st.SearchStrategy[Any]]] = {
     "TUPLE_WIDE": (Types.TUPLE([Types.STRING()] * 9), st.tuples(*[st.none() | CLEAN_TEXT] * 9)),
     "ROW": (
         Types.ROW([Types.LONG(), Types.STRING()]),
-        st.builds(Row.of_kind, st.sampled_from(RowKind), st.none() | ints(64), st.none() | TEXT),
+        st.builds(Row.of_kind, st.sampled_from(RowKind), f0=st.none() | ints(64), f1=st.none() | TEXT),
     ),
     "ROW_NAMED": (
         Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.TUPLE([Types.INT()])]),

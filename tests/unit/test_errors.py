@@ -67,7 +67,7 @@ def test_every_error_is_exported() -> None:
 @pytest.mark.parametrize(
     ("alias", "name"),
     [
-        ("StateMigrationException", "SchemaIncompatibleError"),
+        ("SchemaIncompatibleError", "StateMigrationException"),
         ("IllegalArgumentException", "ConfigError"),
         ("IllegalStateException", "IllegalStateError"),
         ("JobExecutionException", "ExecutionError"),
@@ -79,6 +79,11 @@ def test_every_error_is_exported() -> None:
 )
 def test_flink_names_are_the_same_classes(alias: str, name: str) -> None:
     assert getattr(errors, alias) is getattr(errors, name)
+
+
+def test_state_that_does_not_fit_fails_under_the_name_of_the_documents() -> None:
+    assert errors.StateMigrationException.__name__ == "StateMigrationException"
+    assert repr(errors.SchemaIncompatibleError("no")).startswith("StateMigrationException(")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ TABLE = {
     "tidemark.common.watermark_strategy": "WatermarkStrategy TimestampAssigner",
     "tidemark.common.serializer": """
         TypeSerializer TypeSerializerSnapshot TypeSerializerSchemaCompatibility SimpleTypeSerializerSnapshot
-        CompositeTypeSerializerSnapshot NullableSerializer DataInputView DataOutputView""",
+        CompositeTypeSerializerSnapshot NullableSerializer DataInputView DataOutputView
+        TypeSerializerConfigSnapshot CompatibilityResult""",
     "tidemark.common.configuration": "Configuration",
     "tidemark.common.restart_strategy": "RestartStrategies RestartStrategyConfiguration",
     "tidemark.common.serialization": """

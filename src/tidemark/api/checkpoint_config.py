@@ -63,6 +63,18 @@ class CheckpointConfig(LayeredConfig):
                 key=Options.CHECKPOINTING_INTERVAL.key,
             )
 
+    def configure(self, configuration: Configuration) -> None:
+        """Apply the options present in `configuration`; a place it names replaces a storage set here.
+
+        Raises:
+            ConfigError: A value does not fit; nothing was applied.
+        """
+        super().configure(configuration)
+        if configuration.contains(Options.CHECKPOINTS_DIR) or configuration.contains(
+            Options.CHECKPOINTING_STORAGE
+        ):
+            self._storage = None
+
     def is_checkpointing_enabled(self) -> bool:
         """Tell whether checkpoints are taken periodically."""
         return self.get_checkpoint_interval() > 0
@@ -198,8 +210,13 @@ class CheckpointConfig(LayeredConfig):
         """Return which checkpoints stay."""
         return self._get(Options.CHECKPOINTING_RETENTION)
 
-    enable_externalized_checkpoints = set_externalized_checkpoint_retention
-    set_externalized_checkpoint_cleanup = set_externalized_checkpoint_retention
+    def enable_externalized_checkpoints(
+        self, cleanup_mode: ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
+        """Choose which checkpoints stay, by the name of the 1.x line."""
+        return self.set_externalized_checkpoint_retention(cleanup_mode)
+
+    set_externalized_checkpoint_cleanup = enable_externalized_checkpoints
     get_externalized_checkpoint_cleanup = get_externalized_checkpoint_retention
 
     def is_externalized_checkpoints_enabled(self) -> bool:
@@ -238,7 +255,7 @@ class CheckpointConfig(LayeredConfig):
         """Return what was set."""
         return self._get(Options.CHECKPOINTING_FORCE_UNALIGNED)
 
-    def set_aligned_checkpoint_timeout(self, aligned_checkpoint_timeout: TimeLike) -> CheckpointConfig:
+    def set_aligned_checkpoint_timeout(self, alignment_timeout: TimeLike) -> CheckpointConfig:
         """Accepted for compatibility; results do not change.
 
         Raises:
@@ -246,7 +263,7 @@ class CheckpointConfig(LayeredConfig):
         """
         self._set(
             Options.CHECKPOINTING_ALIGNED_TIMEOUT,
-            _at_least(aligned_checkpoint_timeout, "The aligned checkpoint timeout", 0),
+            _at_least(alignment_timeout, "The aligned checkpoint timeout", 0),
         )
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,7 @@ class FileSystemCheckpointStorage(_PathStorage):
 
     def __init__(
         self,
-        checkpoint_path: Any,
+        checkpoint_path: Any = None,
         file_state_size_threshold: int | None = None,
         write_buffer_size: int = -1,
     ) -> None:
@@ -188,7 +189,7 @@ def resolve_checkpoint_storage(
 
 
 def path_text(path: Any) -> str | None:
-    """A path or URI as text.
+    """A path or URI as text, without repeated and trailing slashes.
 
     Raises:
         TypeError: Neither `str` nor path-like.
@@ -197,7 +198,10 @@ def path_text(path: Any) -> str | None:
         return None
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"Expected a path or URI, not {path!r} ({type(path).__name__}).")
-    return os.fspath(path)
+    scheme, separator, rest = os.fspath(path).rpartition("://")
+    authority, slash, inner = rest.partition("/") if separator else ("", "", rest)
+    inner = re.sub("/+", "/", slash + inner)
+    return scheme + separator + authority + (inner.rstrip("/") or inner[: not separator])
 
 
 def checked_threshold(threshold: int | None) -> int | None:

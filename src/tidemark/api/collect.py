@@ -73,6 +73,14 @@ class CloseableIterator(Iterator[Any]):
         self._client.get_job_execution_result().result()
         raise StopIteration
 
+    def next(self) -> Any:
+        """The next element.
+
+        Raises:
+            StopIteration: There is none.
+        """
+        return self.__next__()
+
     def close(self) -> None:
         """Stop reading; a job that still runs is cancelled."""
         if self._exhausted:

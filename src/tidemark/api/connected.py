@@ -136,13 +136,14 @@ class ConnectedStreams:
 class BroadcastStream:
     """A stream whose elements reach every subtask, with the states they may change."""
 
-    def __init__(self, input_stream: DataStream, descriptors: Sequence[Any]) -> None:
+    def __init__(self, input_stream: DataStream, broadcast_state_descriptors: Sequence[Any]) -> None:
         """Used by the library only.
 
         Raises:
             TypeError: A descriptor is no `MapStateDescriptor`.
             ConfigError: A descriptor has a time-to-live, or two have the same name.
         """
+        descriptors = broadcast_state_descriptors
         for descriptor in descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
                 raise TypeError(f"broadcast() needs MapStateDescriptors, not {descriptor!r}.")

@@ -25,6 +25,7 @@ from tidemark.api.executor import (
 from tidemark.api.functions import ParallelSourceFunction, SourceFunction
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient, JobExecutionResult
+from tidemark.api.legacy import LegacyEnvironment
 from tidemark.api.programmed_options import options_of
 from tidemark.api.spark_schema import type_of_schema
 from tidemark.api.spark_sources import stream_spec
@@ -48,7 +49,6 @@ from tidemark.config import (
     CheckpointSettings,
     Configuration,
     Options,
-    RestartStrategies,
     RestartStrategyConfiguration,
     RuntimeExecutionMode,
     effective_configuration,
@@ -69,19 +69,17 @@ _CANCEL_S = 30.0
 """How long Ctrl-C waits for the job to let go of its slots."""
 
 
-class StreamExecutionEnvironment(EnvironmentOptions):
+class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
     """Builds streams, holds their settings and executes them. Setters return the environment."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         """Use `get_execution_environment`."""
-        super().__init__()
         self._given = Configuration(configuration)
         base = effective_configuration(None, self._given, fill_defaults=False)
+        super().__init__(base)
         self._config = ExecutionConfig(base)
         self._checkpoint_config = CheckpointConfig(base)
-        self._programmed = Configuration()
         self._state_backend: StateBackend | None = None
-        self._restart_strategy: RestartStrategyConfiguration | None = None
         self._builder = GraphBuilder()
         self._caches: list[StreamCache] = []
         self._executors: dict[str, Executor] = {}
@@ -119,8 +117,6 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         self._programmed = overlay(self._programmed, configuration)
         if configuration.contains(Options.STATE_BACKEND):
             self._state_backend = None
-        if configuration.contains(Options.RESTART_STRATEGY):
-            self._restart_strategy = None
         return self
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
@@ -148,6 +144,18 @@ class StreamExecutionEnvironment(EnvironmentOptions):
     def get_max_parallelism(self) -> int:
         """The number of key groups, -1 when nobody set it."""
         return self._config.get_max_parallelism()
+
+    def set_default_local_parallelism(self, parallelism: int) -> None:
+        """Set the parallelism that holds while nobody sets one.
+
+        Raises:
+            ConfigError: Not between 1 and 32768.
+        """
+        self._config.set_default_local_parallelism(parallelism)
+
+    def get_default_local_parallelism(self) -> int:
+        """The parallelism that holds while nobody sets one: the number of local cores, if not set here."""
+        return self._config.get_default_local_parallelism()
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
         """Choose streaming, batch or automatic.
@@ -185,6 +193,14 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         """The guarantee."""
         return self._checkpoint_config.get_checkpointing_mode()
 
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """What the checkpoint settings say."""
+        return self._checkpoint_config.is_unaligned_checkpoints_enabled()
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """What the checkpoint settings say."""
+        return self._checkpoint_config.is_force_unaligned_checkpoints()
+
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
         """Keep state in this backend, whatever `state.backend` says.
 
@@ -212,17 +228,12 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         Raises:
             TypeError: Not a `RestartStrategyConfiguration`.
         """
-        if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
-            raise TypeError(
-                "set_restart_strategy() needs a strategy of RestartStrategies, "
-                f"not {restart_strategy_configuration!r}."
-            )
-        self._restart_strategy = restart_strategy_configuration
+        self._config.use_restart_strategy(restart_strategy_configuration)
         return self
 
     def get_restart_strategy(self) -> RestartStrategyConfiguration:
         """What was set; the fallback to the configuration when nothing was."""
-        return self._restart_strategy or RestartStrategies.fall_back_restart()
+        return self._config.get_restart_strategy()
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
         """Where savepoints go that are triggered without a target.
@@ -237,9 +248,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
 
     def get_default_savepoint_directory(self) -> str | None:
         """Where savepoints go that are triggered without a target, None if unset."""
-        return effective_configuration(self._programmed, self._given, fill_defaults=False).get(
-            Options.SAVEPOINTS_DIR
-        )
+        return self._option(Options.SAVEPOINTS_DIR)
 
     def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
         """A bounded stream of these elements, in order, with parallelism 1."""
@@ -453,7 +462,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
             state_backend=backend,
             checkpoint_storage=storage,
             restart_strategy=resolve_restart_strategy(
-                self._restart_strategy, configuration, checkpointing.enabled
+                self._config.restart_strategy, configuration, checkpointing.enabled
             ),
             batch_mode=batch,
             savepoint_path=configuration.get(Options.SAVEPOINT_PATH),
@@ -470,7 +479,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         """Everything that was set by methods, as the top layer."""
         layer = overlay(self._programmed, self._config.programmatic)
         layer = overlay(layer, self._checkpoint_config.programmatic)
-        return overlay(layer, options_of(self._state_backend, self._restart_strategy))
+        return overlay(layer, options_of(self._state_backend, self._config.restart_strategy))
 
     def _spark_bridge(self) -> Any:
         return importlib.import_module("tidemark.runtime.spark_bridge")

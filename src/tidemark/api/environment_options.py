@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Self, TypeVar
 
 from tidemark.api.executor import CachedFile, PythonArtifacts
 from tidemark.api.slot_sharing import SlotSharingGroup
-from tidemark.errors import ConfigError
+from tidemark.config import Configuration, Options
+from tidemark.config.loader import overlay
+from tidemark.config.option import ConfigOption
 from tidemark.types.time import TimeLike, to_millis
 
 __all__ = ["EnvironmentOptions"]
 
-_DEFAULT_BUFFER_TIMEOUT = 100
+T = TypeVar("T")
 
 
 class EnvironmentOptions:
     """Mixed into the environment."""
 
-    def __init__(self) -> None:
-        self._buffer_timeout = _DEFAULT_BUFFER_TIMEOUT
-        self._chaining = True
-        self._changelog: bool | None = None
+    def __init__(self, base: Configuration) -> None:
+        """Start with nothing set over `base`: file, variables and user configuration, merged."""
+        self._base = base
+        self._programmed = Configuration()
         self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
         self._jars: list[str] = []
         self._classpaths: list[str] = []
@@ -36,24 +38,25 @@ class EnvironmentOptions:
         Raises:
             ConfigError: Below -1.
         """
-        timeout = to_millis(timeout_millis, "timeout_millis")
-        if timeout < -1:
-            raise ConfigError(f"A buffer timeout must not be below -1, got {timeout}.")
-        self._buffer_timeout = timeout
+        self._programmed.set(Options.BUFFER_TIMEOUT, to_millis(timeout_millis, "timeout_millis"))
         return self
 
     def get_buffer_timeout(self) -> int:
         """What was set, in ms."""
-        return self._buffer_timeout
+        return self._option(Options.BUFFER_TIMEOUT)
 
     def disable_operator_chaining(self) -> Self:
         """Accepted for compatibility; has no effect on results."""
-        self._chaining = False
+        self._programmed.set(Options.OPERATOR_CHAINING, False)
         return self
 
     def is_chaining_enabled(self) -> bool:
         """What was set; on by default."""
-        return self._chaining
+        return self._option(Options.OPERATOR_CHAINING)
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """What was configured; on by default."""
+        return self._option(Options.CHAIN_DIFFERENT_MAX_PARALLELISM)
 
     def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> Self:
         """Accepted for compatibility; has no effect."""
@@ -62,12 +65,12 @@ class EnvironmentOptions:
 
     def enable_changelog_state_backend(self, enabled: bool) -> Self:
         """Accepted for compatibility; has no effect."""
-        self._changelog = bool(enabled)
+        self._programmed.set(Options.CHANGELOG, bool(enabled))
         return self
 
     def is_changelog_state_backend_enabled(self) -> bool | None:
         """What was set, None if nothing."""
-        return self._changelog
+        return self._option(Options.CHANGELOG)
 
     def add_jars(self, *jars_path: str) -> None:
         """Accepted for compatibility; there is no Java code of the user's to run."""
@@ -106,6 +109,9 @@ class EnvironmentOptions:
     def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> None:
         """Ship a file to the workers under a name."""
         self._cached_files.append(CachedFile(file_path, name, executable))
+
+    def _option(self, option: ConfigOption[T]) -> T:
+        return overlay(self._base, self._programmed).get(option)
 
     def _artifacts(self) -> PythonArtifacts:
         return PythonArtifacts(

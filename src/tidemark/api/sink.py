@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.api.collect import CloseableIterator, CollectBuffer
 from tidemark.api.connectors.base import Sink
+from tidemark.api.connectors.streaming_file_sink import StreamingFileSink
 from tidemark.api.functions import SinkFunction
 from tidemark.api.graph import Edge, Node
 from tidemark.api.operator_settings import OperatorSettings
@@ -50,12 +51,14 @@ class SinkMethods:
         """Write every element to the driver's standard output: `identifier:subtask> element`, one subtask unnamed."""
         return self._sink("Print to Std. Out", PrintSinkSpec(sink_identifier))
 
-    def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:
-        """Hand every element to a `SinkFunction`.
+    def add_sink(self, sink_func: SinkFunction | StreamingFileSink) -> DataStreamSink:
+        """Hand every element to a `SinkFunction`, or to the file sink of the 1.x line.
 
         Raises:
             TypeError: Not a `SinkFunction`.
         """
+        if isinstance(sink_func, StreamingFileSink):
+            return self.sink_to(sink_func)
         if not isinstance(sink_func, SinkFunction):
             raise TypeError(f"add_sink() needs a SinkFunction, not {sink_func!r}.")
         return self._sink("Unnamed", FunctionSinkSpec(sink_func))

@@ -1,19 +1,23 @@
-"""`SlotSharingGroup`: a description of resources that programs may carry; accepted, without effect."""
+"""`SlotSharingGroup`: a description of resources that programs may carry; checked, without effect."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from tidemark.config import MemorySize
 from tidemark.errors import ConfigError
 
 __all__ = ["SlotSharingGroup"]
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class SlotSharingGroup:
     """A name and the resources wanted for the operators in the group."""
+
+    Builder: ClassVar[type[SlotSharingGroupBuilder]]
 
     name: str
     cpu_cores: float | None = None
@@ -66,13 +70,23 @@ class SlotSharingGroupBuilder:
         self._external: dict[str, float] = {}
 
     def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroupBuilder:
-        """Cores."""
-        self._values["cpu_cores"] = float(cpu_cores)
+        """Cores.
+
+        Raises:
+            ConfigError: Not positive.
+        """
+        self._values["cpu_cores"] = _positive(float(cpu_cores), cpu_cores, "The cores")
         return self
 
     def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroupBuilder:
-        """Heap memory."""
-        self._values["task_heap_memory"] = task_heap_memory
+        """Heap memory.
+
+        Raises:
+            ConfigError: Not positive.
+        """
+        self._values["task_heap_memory"] = _positive(
+            task_heap_memory, task_heap_memory.get_bytes(), "The heap memory"
+        )
         return self
 
     def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroupBuilder:
@@ -98,10 +112,38 @@ class SlotSharingGroupBuilder:
         return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
 
     def set_external_resource(self, name: str, value: float) -> SlotSharingGroupBuilder:
-        """Some further resource."""
-        self._external[name] = float(value)
+        """Some further resource.
+
+        Raises:
+            ConfigError: No name, or not positive.
+        """
+        if not name:
+            raise ConfigError("A resource needs a name.")
+        self._external[name] = _positive(float(value), value, f"The resource '{name}'")
         return self
 
     def build(self) -> SlotSharingGroup:
-        """The finished group."""
+        """The finished group; memory that is not mentioned beside cores and heap memory is 0.
+
+        Raises:
+            ConfigError: Some resources, but not both cores and heap memory.
+        """
+        wanted = self._values.keys() - {"name"}
+        if wanted or self._external:
+            if not {"cpu_cores", "task_heap_memory"} <= wanted:
+                raise ConfigError(
+                    f"Slot sharing group '{self._values['name']}' has resources but not both cores and heap memory. "
+                    "Set both, or nothing at all."
+                )
+            for name in ("task_off_heap_memory", "managed_memory"):
+                self._values.setdefault(name, MemorySize())
         return SlotSharingGroup(**self._values, external_resources=dict(self._external))
+
+
+SlotSharingGroup.Builder = SlotSharingGroupBuilder
+
+
+def _positive(value: T, number: float, what: str) -> T:
+    if not number > 0:
+        raise ConfigError(f"{what} of a slot sharing group must be positive, not {number}.")
+    return value

@@ -43,6 +43,7 @@ from tidemark.types.typeinfo import TupleTypeInfo, TypeInformation, Types
 if TYPE_CHECKING:
     from tidemark.api.cache import CachedDataStream
     from tidemark.api.environment import StreamExecutionEnvironment
+    from tidemark.api.execution_config import ExecutionConfig
     from tidemark.api.iteration import IterativeStream
     from tidemark.api.keyed_stream import KeyedStream
     from tidemark.api.windowed import AllWindowedStream
@@ -75,6 +76,10 @@ class DataStream(OperatorSettings, SinkMethods):
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         """The environment the stream belongs to."""
         return self._environment
+
+    def get_execution_config(self) -> ExecutionConfig:
+        """The live execution settings of the environment."""
+        return self._environment.get_config()
 
     def get_type(self) -> TypeInformation:
         """Declared type; pickled when none was declared."""

@@ -375,13 +375,13 @@ class TableMapState(Handle, MapState[Any, Any]):
         self._changes += 1
         self._table.put(self._at(), self._token(key), unit)
 
-    def put_all(self, mapping: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+    def put_all(self, dict_value: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Set many entries, or none of them if one is not acceptable."""
         normalize = self._normalize
         token = self._token
         entries = [
             (token(key), value if normalize is None else normalize(value))
-            for key, value in pairs_of(mapping, self._name)
+            for key, value in pairs_of(dict_value, self._name)
         ]
         self._changes += 1
         at = self._at()

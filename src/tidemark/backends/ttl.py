@@ -279,12 +279,12 @@ class TtlMapState(_TtlHandle, TableMapState):
         self._table.put(self._at(), self._token(key), unit)
         self._on_access()
 
-    def put_all(self, mapping: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+    def put_all(self, dict_value: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Set many entries, stamped now."""
         normalize, now, token = self._normalize, self._context.now, self._token
         entries = [
             (token(key), (value if normalize is None else normalize(value), now))
-            for key, value in pairs_of(mapping, self._name)
+            for key, value in pairs_of(dict_value, self._name)
         ]
         self._changes += 1
         at = self._at()

@@ -13,8 +13,8 @@ from tidemark.errors import (
     JobNotFoundError,
     QueryError,
     RestoreError,
-    SchemaIncompatibleError,
     StateError,
+    StateMigrationException,
     StorageError,
     UnsupportedOperationException,
 )
@@ -79,6 +79,6 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 def _restore_problem(error: BaseException) -> BaseException | None:
     cause = error.__cause__
-    while cause is not None and not isinstance(cause, RestoreError | SchemaIncompatibleError):
+    while cause is not None and not isinstance(cause, RestoreError | StateMigrationException):
         cause = cause.__cause__
     return cause

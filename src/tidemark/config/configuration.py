@@ -6,6 +6,7 @@ look at exactly the key they are given; `get(option)` also looks at the option's
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
@@ -46,12 +47,23 @@ class Configuration:
         self._values: dict[str, Any] = dict(other._values) if other is not None else {}
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Configuration:
+    def from_dict(map: Mapping[str, Any]) -> Configuration:
         """Return a configuration with these settings."""
         configuration = Configuration()
-        for key, value in values.items():
+        for key, value in map.items():
             configuration._put(key, value)
         return configuration
+
+    @staticmethod
+    def parse_list_value(value: str | None) -> list[Any]:
+        """Return the items of a list, written as `[a, b]` or as `a;b`; without text there are none."""
+        text = (value or "").strip()
+        if not (text.startswith("[") and text.endswith("]")):
+            return text.split(";") if text else []
+        try:
+            return list(json.loads(text))
+        except ValueError:
+            return [item.strip().strip("\"'") for item in text[1:-1].split(",") if item.strip()]
 
     def _put(self, key: str, value: Any) -> Configuration:
         if not isinstance(key, str) or not key:
@@ -201,13 +213,19 @@ class Configuration:
         """A configuration is an object, not a container that may be falsy."""
         return True
 
+    def __str__(self) -> str:
+        """Return the settings like `{a=1, b=2}`, sorted, those whose key looks secret masked."""
+        return "{" + ", ".join([f"{key}={text}" for key, text in self._shown().items()]) + "}"
+
     def __repr__(self) -> str:
         """Return the settings as text, those whose key looks secret masked."""
-        shown = {
+        return f"Configuration({self._shown()})"
+
+    def _shown(self) -> dict[str, str]:
+        return {
             key: "******" if any(word in key.lower() for word in ("password", "secret", "token")) else text
             for key, text in sorted(self.to_dict().items())
         }
-        return f"Configuration({shown})"
 
 
 def _to_bytearray(raw: Any) -> bytearray:

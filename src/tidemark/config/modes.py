@@ -6,6 +6,7 @@ from enum import Enum
 
 __all__ = [
     "CheckpointingMode",
+    "ClosureCleanerLevel",
     "ExecutionMode",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
@@ -19,6 +20,14 @@ class CheckpointingMode(Enum):
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1
+
+
+class ClosureCleanerLevel(Enum):
+    """How much Flink looks for what Java functions drag along; Python functions are not looked at."""
+
+    NONE = 0
+    TOP_LEVEL = 1
+    RECURSIVE = 2
 
 
 class ExternalizedCheckpointRetention(Enum):

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
+from tidemark.config.maps import map_text, parse_map_text
 from tidemark.config.units import parse_bool, parse_duration, parse_memory_size
 from tidemark.errors import ConfigError
 from tidemark.types.time import to_millis
@@ -107,7 +108,7 @@ def to_text(value: object) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         return ",".join(to_text(v) for v in value)
     if isinstance(value, dict):
-        return ",".join(f"{k}:{to_text(v)}" for k, v in value.items())
+        return map_text({str(k): to_text(v) for k, v in value.items()})
     return str(value)
 
 
@@ -147,10 +148,7 @@ def _parse_enum(enum_class: type[E]) -> Callable[[Any], E]:
 def _parse_map(value: Any) -> dict[str, str]:
     if isinstance(value, dict):
         return {str(k): to_text(v) for k, v in value.items()}
-    pairs = [part.partition(":") for part in str(value).split(",") if part.strip()]
-    if any(not separator for _, separator, _ in pairs):
-        raise ConfigError(f"{value!r} is not a map. Write it like 'k1:v1,k2:v2'.")
-    return {k.strip(): v.strip() for k, _, v in pairs}
+    return parse_map_text(str(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +216,17 @@ class OptionBuilder:
         return TypedOptionBuilder(self.key, "enum", _parse_enum(enum_class))
 
 
+_Builder: TypeAlias = OptionBuilder  # the class below has an attribute of that name, which hides the type
+
+
 class ConfigOptions:
     """Where the declaration of an option starts."""
 
+    OptionBuilder = OptionBuilder
+    TypedConfigOptionBuilder = TypedOptionBuilder
+
     @staticmethod
-    def key(key: str) -> OptionBuilder:
+    def key(key: str) -> _Builder:
         """Start an option with this key.
 
         Raises:
@@ -230,4 +234,4 @@ class ConfigOptions:
         """
         if not key:
             raise ConfigError("A configuration key must not be empty.")
-        return OptionBuilder(key)
+        return _Builder(key)

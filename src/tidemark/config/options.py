@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.config.modes import (
     CheckpointingMode,
+    ClosureCleanerLevel,
     ExecutionMode,
     ExternalizedCheckpointRetention,
     FallbackPolicy,
@@ -29,7 +30,7 @@ MAX_PARALLELISM_LIMIT = 32768
 _key = ConfigOptions.key
 _CHECKPOINTING = "execution.checkpointing."
 _NOTHING_IN_FLIGHT = "no record is in flight at a barrier, so there is nothing to align"
-_PER_CONNECTION = "every connection has a thread of its own; `queryable-state.proxy.query-threads` counts"
+_NO_JAVA = "there is no Java user code"
 
 
 class Options:
@@ -56,6 +57,14 @@ class Options:
         .default_value(False)
         .with_synonyms(_CHECKPOINTING + "incremental")
         .with_description("Upload only what changed since the last checkpoint; heap backends ignore it.")
+    )
+    CHANGELOG = (
+        _key("state.backend.changelog.enabled")
+        .boolean_type()
+        .no_default_value()
+        .with_synonyms("state.changelog.enabled")
+        .with_description("Write every change of state to a log, so that checkpoints are short.")
+        .no_effect("snapshots are taken from frozen layers; there is no log of changes")
     )
     LOCAL_RECOVERY = (
         _key("state.backend.local-recovery")
@@ -222,9 +231,10 @@ class Options:
         )
     )
     CHECKPOINTING_UNALIGNED = (
-        _key(_CHECKPOINTING + "unaligned.enabled")
+        _key(_CHECKPOINTING + "unaligned")
         .boolean_type()
         .default_value(False)
+        .with_synonyms(_CHECKPOINTING + "unaligned.enabled")
         .with_description("Let barriers overtake records.")
         .no_effect(_NOTHING_IN_FLIGHT)
     )
@@ -242,6 +252,12 @@ class Options:
         .within(0)
         .with_description("How long barriers may wait before they overtake records.")
         .no_effect(_NOTHING_IN_FLIGHT)
+    )
+    SNAPSHOT_COMPRESSION = (
+        _key(_CHECKPOINTING + "snapshot-compression")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Compress full snapshots.")
     )
     CHECKPOINTING_STORAGE = (
         _key(_CHECKPOINTING + "storage")
@@ -310,16 +326,14 @@ class Options:
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description("Threads that receive queries.")
-        .no_effect(_PER_CONNECTION)
+        .with_description("Threads of each slot that receive queries; 0 means as many as the parallelism.")
     )
     QUERYABLE_SERVER_QUERY_THREADS = (
         _key("queryable-state.server.query-threads")
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description("Threads that answer queries.")
-        .no_effect(_PER_CONNECTION)
+        .with_description("Threads of each slot that answer queries; 0 means as many as the parallelism.")
     )
     QUERYABLE_PROXY_PORTS = (
         _key("queryable-state.proxy.ports")
@@ -332,17 +346,14 @@ class Options:
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description("Threads that receive client requests.")
-        .no_effect(_PER_CONNECTION)
+        .with_description("Threads that receive requests of clients; 0 means as many as the parallelism.")
     )
     QUERYABLE_PROXY_QUERY_THREADS = (
         _key("queryable-state.proxy.query-threads")
         .int_type()
         .default_value(0)
         .within(0)
-        .with_description(
-            "Client requests forwarded at the same time; 0 means as many as there are connections."
-        )
+        .with_description("Threads that forward requests of clients; 0 means as many as the parallelism.")
     )
 
     SAVEPOINT_PATH = (
@@ -442,14 +453,87 @@ class Options:
             "CONTINUOUS where everything can, else EPOCHS."
         )
     )
+    GLOBAL_JOB_PARAMETERS = (
+        _key("pipeline.global-job-parameters")
+        .map_type()
+        .default_value({})
+        .with_description(
+            "What functions read with `get_job_parameter` of their runtime context: `k1:v1,k2:v2`."
+        )
+    )
+    AUTO_GENERATE_UIDS = (
+        _key("pipeline.auto-generate-uids")
+        .boolean_type()
+        .default_value(True)
+        .with_description("Give operators without a uid one from their place in the graph.")
+    )
+    OBJECT_REUSE = (
+        _key("pipeline.object-reuse")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Hand records on without copying them.")
+        .no_effect("records are never copied for their readers")
+    )
+    OPERATOR_CHAINING = (
+        _key("pipeline.operator-chaining")
+        .boolean_type()
+        .default_value(True)
+        .with_synonyms("pipeline.operator-chaining.enabled")
+        .with_description("Run neighbouring operators in one task.")
+        .no_effect("what shares a task follows from state alone; results do not depend on it")
+    )
+    CHAIN_DIFFERENT_MAX_PARALLELISM = (
+        _key("pipeline.operator-chaining.chain-operators-with-different-max-parallelism")
+        .boolean_type()
+        .default_value(True)
+        .with_description("Also operators whose numbers of key groups differ.")
+        .no_effect("what shares a task follows from state alone; results do not depend on it")
+    )
     BUFFER_TIMEOUT = (
         _key("execution.buffer-timeout")
         .duration_type()
         .default_value("0 ms")
-        .within(0)
+        .within(-1)
+        .with_synonyms("execution.buffer-timeout.interval")
         .with_description(
-            "How long a task waits after a small batch in continuous execution, so that what follows travels together."
+            "How long a task waits after a small batch in continuous execution, so that what follows travels together; "
+            "-1 waits for nothing, like 0."
         )
+    )
+    LATENCY_INTERVAL = (
+        _key("metrics.latency.interval")
+        .duration_type()
+        .default_value("0 ms")
+        .with_description("How often sources send markers that measure latency.")
+        .no_effect("the duration of epochs is what `tidemark info` shows")
+    )
+    GENERIC_TYPES = (
+        _key("pipeline.generic-types")
+        .boolean_type()
+        .default_value(True)
+        .with_description("Permit types that Kryo would serialise.")
+        .no_effect(_NO_JAVA)
+    )
+    FORCE_KRYO = (
+        _key("pipeline.force-kryo")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Serialise Java objects with Kryo.")
+        .no_effect(_NO_JAVA)
+    )
+    FORCE_AVRO = (
+        _key("pipeline.force-avro")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Serialise Java objects with Avro.")
+        .no_effect(_NO_JAVA)
+    )
+    CLOSURE_CLEANER_LEVEL = (
+        _key("pipeline.closure-cleaner-level")
+        .enum_type(ClosureCleanerLevel)
+        .default_value(ClosureCleanerLevel.RECURSIVE)
+        .with_description("How much of what Java functions drag along is removed.")
+        .no_effect(_NO_JAVA)
     )
 
 

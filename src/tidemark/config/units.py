@@ -104,7 +104,7 @@ def parse_bool(value: object) -> bool:
 class MemorySize:
     """A number of bytes."""
 
-    bytes_size: int
+    bytes_size: int = 0
 
     def __post_init__(self) -> None:
         """Refuse negative sizes."""

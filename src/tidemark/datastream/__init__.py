@@ -59,6 +59,7 @@ from tidemark.api.keyed_stream import (
     KeyedStream,
     QueryableStateStream,
 )
+from tidemark.api.legacy import TimeCharacteristic
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.sink import DataStreamSink
 from tidemark.api.slot_sharing import SlotSharingGroup
@@ -171,6 +172,7 @@ __all__ = [
     "StateBackend",
     "StateBackendFactory",
     "StreamExecutionEnvironment",
+    "TimeCharacteristic",
     "TimeDomain",
     "TimeWindow",
     "TimerService",

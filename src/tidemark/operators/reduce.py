@@ -1,7 +1,8 @@
 """Rolling reduce of a keyed stream (also behind `sum`, `min`, `max` and their kin).
 
 STREAMING emits the running value for every record; BATCH keeps one value per key in a plain dictionary
-and emits each once, at the end.
+and emits each once, at the end. The key is current while the function runs in either: a rich reduce function
+has keyed state of its own.
 """
 
 from __future__ import annotations
@@ -54,14 +55,12 @@ class ReduceOperator(KeyedOperator):
         if self._buffer is None:
             super().process(input_index, batch, out)
             return
-        assert batch.keys is not None
-        final, call = self._final, self._call
-        stamps = repeat(None) if batch.timestamps is None else batch.timestamps
-        for token, value, stamp in zip(batch.keys, batch.values, stamps, strict=False):
-            so_far = final.get(token, _MISSING)
-            final[token] = (value if so_far is _MISSING else call(so_far[0], value), stamp)
+        self._run(input_index, batch, out)
 
     def _process(self, input_index: int, batch: Batch, out: Output) -> None:
+        if self._buffer is not None:
+            self._combine(batch)
+            return
         call, keys = self._observed(self._call), self._keys
         read, write, append = self._state.value, self._state.update, out.values.append
         copies = self._must_copy()
@@ -77,9 +76,18 @@ class ReduceOperator(KeyedOperator):
             stamps += batch.timestamps
         finish_unstamped(out)
 
+    def _combine(self, batch: Batch) -> None:
+        assert batch.keys is not None
+        final, call, keys = self._final, self._observed(self._call), self._keys
+        stamps = repeat(None) if batch.timestamps is None else batch.timestamps
+        for keys.token, value, stamp in zip(batch.keys, batch.values, stamps, strict=False):
+            so_far = final.get(keys.token, _MISSING)
+            final[keys.token] = (value if so_far is _MISSING else call(so_far[0], value), stamp)
+
     def end_input(self, input_index: int, out: Output) -> None:
-        """Batch mode: emit the final value of every key."""
+        """Batch mode: emit the final value of every key; what the function kept for the key goes."""
         super().end_input(input_index, out)
         final, self._final = self._final, {}
-        for value, stamp in final.values():
+        for token, (value, stamp) in final.items():
+            self._drop_key(token)
             out.emit(value, stamp)

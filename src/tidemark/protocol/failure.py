@@ -16,16 +16,16 @@ from tidemark.errors import (
     ExecutionError,
     FencedError,
     RestoreError,
-    SchemaIncompatibleError,
     SlotLostError,
     StaleChannelError,
+    StateMigrationException,
     StorageError,
     StorageVerdict,
 )
 
 __all__ = ["FailureInfo", "FailureKind", "OperatorFailed", "first_failure", "is_curable"]
 
-_INCURABLE = (ConfigError, FencedError, SchemaIncompatibleError, RestoreError, pickle.PicklingError)
+_INCURABLE = (ConfigError, FencedError, StateMigrationException, RestoreError, pickle.PicklingError)
 
 
 class FailureKind(IntEnum):

@@ -44,6 +44,7 @@ from tidemark.queryablestate.protocol import (
     decode_scan,
 )
 from tidemark.queryablestate.results import result_state
+from tidemark.queryablestate.stats import QueryStatistics
 from tidemark.rpc import Pool, Unreachable
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.primitives import State
@@ -68,6 +69,9 @@ class QueryableStateClient:
       passed while the job was restarting;
     * `UnknownKeyOrNamespaceException`: the key holds no value (`get_kv_state`);
     * `QueryError`: kind or types are not those of the job, or reading failed.
+
+    Attributes:
+        statistics: Figures of the queries, repeated requests included; off unless asked for.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class QueryableStateClient:
         self._pools: dict[bytes, Pool] = {}
         self._tokens: dict[str, bytes] = {}
         self._adapted: dict[tuple[str, str, Signature], StateCodec] = {}
+        self.statistics = QueryStatistics()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tidemark-query-client")
 
     def get_kv_state(
@@ -138,7 +143,7 @@ class QueryableStateClient:
                 )
             return found
 
-        return self._submit(read)
+        return self._submit(read, lambda _: 1)
 
     def get_kv_states(
         self,
@@ -190,7 +195,7 @@ class QueryableStateClient:
             answer = self._call(Operation.LIST, Request(str(job_id)), deadline)
             return [StateDescription.of(state) for state in decode_published(answer)]
 
-        return self._submit(read)
+        return self._submit(read, lambda _: 0)
 
     def shutdown(self) -> None:
         """Release threads and connections; queries under way and later ones fail. Idempotent."""
@@ -212,10 +217,24 @@ class QueryableStateClient:
     def __exit__(self, *exc_info: object) -> None:
         self.shutdown_and_wait()
 
-    def _submit(self, read: Callable[[float], Any]) -> CompletableFuture[Any]:
+    def _submit(
+        self, read: Callable[[float], Any], count: Callable[[Any], int] = len
+    ) -> CompletableFuture[Any]:
+        """Read in another thread; `count` says how many keys a result is of."""
         deadline = time.monotonic() + self._timeout
+
+        def counted() -> Any:
+            started = time.perf_counter()
+            try:
+                found = read(deadline)
+            except BaseException:
+                self.statistics.record(time.perf_counter() - started, 0, failed=True)
+                raise
+            self.statistics.record(time.perf_counter() - started, count(found))
+            return found
+
         try:
-            return CompletableFuture.wrap(self._threads.submit(read, deadline))
+            return CompletableFuture.wrap(self._threads.submit(counted))
         except RuntimeError:
             return CompletableFuture.failed(_shut_down())
 

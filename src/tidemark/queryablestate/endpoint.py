@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 from tidemark import wire
@@ -17,7 +15,7 @@ from tidemark.errors import ConfigError
 from tidemark.queryablestate.ports import check_port
 from tidemark.queryablestate.protocol import MAX_QUERY, QUERIES, Operation, Request, decode_request
 from tidemark.queryablestate.stats import QueryStatistics
-from tidemark.rpc import Incoming, Limits, Server
+from tidemark.rpc import DEFAULT_THREADS, Incoming, Limits, PooledServer, ServerThreads
 
 __all__ = ["QueryEndpoint"]
 
@@ -25,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class QueryEndpoint(ABC):
-    """Listens from construction to `close`; one thread per connection, one request at a time on each.
+    """Listens from construction to `close`; a fixed number of threads, one request at a time per connection.
 
     Attributes:
         port: Where it listens.
@@ -43,7 +41,7 @@ class QueryEndpoint(ABC):
         token: bytes,
         bind: str = "127.0.0.1",
         *,
-        query_threads: int = 0,
+        threads: ServerThreads = DEFAULT_THREADS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Listen on the first free port.
@@ -52,21 +50,20 @@ class QueryEndpoint(ABC):
             ports: Ports to try in this order; 0 takes any.
             token: What clients have to know.
             bind: Interface to listen on.
-            query_threads: Requests answered at the same time; 0 means as many as there are connections.
+            threads: How many receive requests, how many answer them.
             tls: Server side of TLS, if the connection is to be encrypted.
 
         Raises:
             ConfigError: None of the ports is free.
         """
-        self._turn: AbstractContextManager[Any] = (
-            threading.BoundedSemaphore(query_threads) if query_threads else nullcontext()
-        )
         self.statistics = QueryStatistics()
         listener, self.address = self._listen(ports, bind)
         self.port = int(self.address.rpartition(":")[2])
         _log.info("Started the %s @ %s:%d", self.title, bind, self.port)
         limits = Limits(body=MAX_QUERY)
-        self._server = Server([listener], token, self._respond, name=self.title, tls=tls, limits=limits)
+        self._server = PooledServer(
+            [listener], token, self._respond, name=self.title, threads=threads, tls=tls, limits=limits
+        )
 
     @property
     def closed(self) -> bool:
@@ -105,18 +102,17 @@ class QueryEndpoint(ABC):
 
     def _respond(self, connection: wire.Connection, header: Any, body: bytearray) -> None:
         query = Incoming(connection, header, body, QUERIES)
-        with self._turn:
-            started = time.perf_counter()
-            try:
-                keys = self._answer(Operation(query.name), decode_request(query.payload()), query)
-            except wire.WireClosed:
-                raise
-            except Exception as exc:
-                _log.debug("%s has no answer to '%s'", self.title, query.name, exc_info=True)
-                self.statistics.record(time.perf_counter() - started, 0, failed=True)
-                query.fail(exc)
-            else:
-                self.statistics.record(time.perf_counter() - started, keys)
+        started = time.perf_counter()
+        try:
+            keys = self._answer(Operation(query.name), decode_request(query.payload()), query)
+        except wire.WireClosed:
+            raise
+        except Exception as exc:
+            _log.debug("%s has no answer to '%s'", self.title, query.name, exc_info=True)
+            self.statistics.record(time.perf_counter() - started, 0, failed=True)
+            query.fail(exc)
+        else:
+            self.statistics.record(time.perf_counter() - started, keys)
 
 
 def _shorten(ports: Sequence[int]) -> str:

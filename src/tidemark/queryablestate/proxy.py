@@ -27,7 +27,7 @@ from tidemark.queryablestate.protocol import (
     decode_published,
     encode,
 )
-from tidemark.rpc import Call, Incoming, Pool
+from tidemark.rpc import DEFAULT_THREADS, Call, Incoming, Pool, ServerThreads
 from tidemark.state.key_groups import stable_hash
 from tidemark.wire import WireClosed
 
@@ -78,7 +78,7 @@ class QueryableStateClientProxy(QueryEndpoint):
         routes: Callable[[str], JobRoute | None],
         bind: str = "127.0.0.1",
         *,
-        query_threads: int = 0,
+        threads: ServerThreads = DEFAULT_THREADS,
         tls: ssl.SSLContext | None = None,
         slot_tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class QueryableStateClientProxy(QueryEndpoint):
             routes: Job id -> route as of now, None for an unknown job; called twice per request, so it
                 must be quick, from any thread.
             bind: Interface to listen on.
-            query_threads: Requests forwarded at the same time; 0 means as many as there are connections.
+            threads: How many receive requests, how many forward them.
             tls: Server side of TLS, towards clients.
             slot_tls: Client side of TLS, towards slots.
 
@@ -100,7 +100,7 @@ class QueryableStateClientProxy(QueryEndpoint):
         self._routes = routes
         self._pool = Pool(token, QUERIES, slot_tls, MAX_QUERY)
         self._locations: dict[tuple[str, str], _Location] = {}
-        super().__init__(ports, token, bind, query_threads=query_threads, tls=tls)
+        super().__init__(ports, token, bind, threads=threads, tls=tls)
         if self.port not in ports and ports[0]:
             _log.warning(
                 "Port %d for queries of state is taken by another process, which may be a job or anything else. This "

@@ -24,7 +24,7 @@ from tidemark.queryablestate.protocol import (
     encode,
 )
 from tidemark.queryablestate.registry import PublishedState, QueryableHost, StateRegistry
-from tidemark.rpc import Incoming
+from tidemark.rpc import DEFAULT_THREADS, Incoming, ServerThreads
 
 __all__ = ["QueryableStateServer"]
 
@@ -48,6 +48,7 @@ class QueryableStateServer(QueryEndpoint):
         bind: str = "127.0.0.1",
         attempt: Callable[[], int] = lambda: 0,
         *,
+        threads: ServerThreads = DEFAULT_THREADS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Listen on the first free port.
@@ -58,6 +59,7 @@ class QueryableStateServer(QueryEndpoint):
             token: The job's token.
             bind: Interface to listen on.
             attempt: The attempt the host runs now, -1 while it runs none; called inside `host.ask`.
+            threads: How many receive requests, how many answer them.
             tls: Server side of TLS.
 
         Raises:
@@ -66,7 +68,7 @@ class QueryableStateServer(QueryEndpoint):
         self._host = host
         self._attempt = attempt
         self._registry = StateRegistry(host)
-        super().__init__(ports, token, bind, tls=tls)
+        super().__init__(ports, token, bind, threads=threads, tls=tls)
 
     def _answer(self, operation: Operation, request: Request, query: Incoming) -> int:
         if operation is Operation.LOOKUP:

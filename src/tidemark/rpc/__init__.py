@@ -8,9 +8,11 @@ from tidemark.rpc.client import Client
 from tidemark.rpc.codecs import MSGPACK, Codec
 from tidemark.rpc.messages import EVENT, Handlers, Incoming
 from tidemark.rpc.pool import Call, Connections, Pool, Unreachable
+from tidemark.rpc.pooled_server import DEFAULT_THREADS, PooledServer, ServerThreads
 from tidemark.rpc.server import Server
 
 __all__ = [
+    "DEFAULT_THREADS",
     "EVENT",
     "MSGPACK",
     "Acceptor",
@@ -22,7 +24,9 @@ __all__ = [
     "Incoming",
     "Limits",
     "Pool",
+    "PooledServer",
     "Server",
+    "ServerThreads",
     "Unreachable",
     "socket_base",
     "socket_directory",

@@ -1,18 +1,25 @@
-"""Shipping what user code needs to the workers, through Spark's own mechanisms."""
+"""Files that user code needs where it runs: shipped by Spark's own mechanisms, or laid out for the local executor.
+
+The rule is the same in both: Python files can be imported; archives (unpacked) and cached files are found by their
+names, relative to the working directory of the function.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import shutil
+import sys
+from contextlib import suppress
+from importlib import invalidate_caches
 from typing import Any
 
-from tidemark.api.executor import PythonArtifacts
+from tidemark.api.executor import CachedFile, PythonArtifacts
 from tidemark.errors import ConfigError
 from tidemark.paths import is_local, local_path
-from tidemark.scratch import scratch_for_life
+from tidemark.scratch import ScratchDirectory, scratch_for_life
 
-__all__ = ["ship_artifacts"]
+__all__ = ["LocalArtifacts", "ship_artifacts", "wants_directory"]
 
 _log = logging.getLogger(__name__)
 
@@ -24,16 +31,104 @@ def ship_artifacts(context: Any, artifacts: PythonArtifacts) -> None:
         ConfigError: A file is not there.
     """
     for path in artifacts.files:
-        context.addPyFile(_importable(_existing(path)))
+        context.addPyFile(_importable(_existing(path), scratch_for_life("tidemark-ship-")))
     for path, target in artifacts.archives:
         archive = _existing(path)
         context.addArchive(archive if target is None else f"{archive}#{target}")
     for file in artifacts.cached_files:
-        context.addFile(_existing(file.path))
+        context.addFile(_under_its_name(file))
     if artifacts.requirements is not None:
         # Nothing is downloaded at run time: the file travels along, installing it is up to the cluster's image.
         context.addFile(_existing(artifacts.requirements))
         _log.info("The packages in %s have to be installed on every worker.", artifacts.requirements)
+
+
+def wants_directory(artifacts: PythonArtifacts) -> bool:
+    """Whether functions have to run where Spark puts shipped files."""
+    return bool(artifacts.archives or artifacts.cached_files)
+
+
+class LocalArtifacts:
+    """The files of one job of the local executor, from its submission to its end.
+
+    Python files and packages come first on `sys.path`; modules imported from them are forgotten with the job, so
+    that the next one finds its own. Archives and cached files are links in the working directory of this process,
+    which user code shares.
+    """
+
+    def __init__(self, artifacts: PythonArtifacts) -> None:
+        """Lay everything out.
+
+        Raises:
+            ConfigError: A file is not there or not local, an archive cannot be unpacked, or the working directory
+                already has something of that name. Nothing stays behind.
+        """
+        self._scratch: ScratchDirectory | None = None
+        self._links: list[str] = []
+        self._paths: list[str] = []
+        if not (artifacts.files or artifacts.archives or artifacts.cached_files):
+            return
+        self._scratch = ScratchDirectory("tidemark-files-")
+        try:
+            self._lay_out(artifacts, self._scratch.name)
+        except BaseException:
+            self.remove()
+            raise
+
+    def _lay_out(self, artifacts: PythonArtifacts, folder: str) -> None:
+        modules = os.path.join(folder, "modules")
+        os.mkdir(modules)
+        for path in artifacts.files:
+            importable = _importable(_on_this_machine(path), folder)
+            if importable.endswith(".py"):
+                shutil.copy(importable, modules)
+            else:
+                self._paths.append(importable)
+        self._paths.insert(0, modules)
+        sys.path[:0] = self._paths
+        invalidate_caches()
+        for at, (path, target) in enumerate(artifacts.archives):
+            unpacked = os.path.join(folder, f"archive-{at}")
+            archive = _on_this_machine(path)
+            _unpack(archive, unpacked)
+            self._link(unpacked, target or os.path.basename(archive))
+        for at, file in enumerate(artifacts.cached_files):
+            source = os.path.abspath(_on_this_machine(file.path))
+            if file.executable:
+                copy = os.path.join(folder, f"file-{at}")
+                source = shutil.copy(source, copy)
+                os.chmod(source, 0o700)
+            self._link(source, file.name)
+
+    def _link(self, source: str, name: str) -> None:
+        link = os.path.abspath(_safe_name(name))
+        if os.path.islink(link) and not os.path.exists(link):
+            # Of a process that was killed: what it pointed to is swept.
+            os.unlink(link)
+        try:
+            os.symlink(source, link)
+        except OSError as exc:
+            raise ConfigError(
+                f"'{name}' cannot be put into the working directory {os.getcwd()}: {exc.strerror}. "
+                "Choose another name or target directory, or run the program elsewhere."
+            ) from exc
+        self._links.append(link)
+
+    def remove(self) -> None:
+        """Take everything away again. Nothing happens a second time."""
+        for link in self._links:
+            with suppress(OSError):
+                os.unlink(link)
+        for path in self._paths:
+            with suppress(ValueError):
+                sys.path.remove(path)
+        prefixes = tuple(self._paths)
+        for name, module in list(sys.modules.items()):
+            if prefixes and (getattr(module, "__file__", None) or "").startswith(prefixes):
+                del sys.modules[name]
+        self._links, self._paths = [], []
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
 
 def _existing(path: str) -> str:
@@ -42,12 +137,58 @@ def _existing(path: str) -> str:
     return path
 
 
-def _importable(path: str) -> str:
-    """A package directory as a zip; anything else as it is."""
+def _on_this_machine(path: str) -> str:
+    if not is_local(path):
+        raise ConfigError(
+            f"'{path}' is not on this machine: the local executor takes files of local disks only."
+        )
+    return local_path(_existing(path))
+
+
+def _safe_name(name: str) -> str:
+    if not name or os.path.basename(name) != name or name in (os.curdir, os.pardir):
+        raise ConfigError(
+            f"'{name}' cannot name a shipped file: it must be a plain name without directories."
+        )
+    return name
+
+
+def _under_its_name(file: CachedFile) -> str:
+    """A path whose last part is the name of the cached file."""
+    path, name = _existing(file.path), _safe_name(file.name)
+    if os.path.basename(path) == name and not file.executable:
+        return path
+    if not is_local(path):
+        raise ConfigError(
+            f"The cached file '{path}' is not on a local disk and can be shipped under its own name only, "
+            f"without permission to execute it, not as '{name}'."
+        )
+    copy = os.path.join(scratch_for_life("tidemark-ship-"), name)
+    shutil.copy(local_path(path), copy)
+    if file.executable:
+        os.chmod(copy, 0o755)
+    return copy
+
+
+def _importable(path: str, folder: str) -> str:
+    """A directory as a zip in `folder`, of the package it is and of the modules it has; anything else as it is."""
     if not os.path.isdir(path):
         return path
-    folder = scratch_for_life("tidemark-ship-")
     name = os.path.basename(os.path.normpath(path))
-    return shutil.make_archive(
-        os.path.join(folder, name), "zip", os.path.dirname(os.path.abspath(path)), name
-    )
+    staged = os.path.join(folder, f"{name}.contents")
+    shutil.copytree(path, staged)
+    shutil.copytree(path, os.path.join(staged, name), dirs_exist_ok=True)
+    archive = shutil.make_archive(os.path.join(folder, name), "zip", staged)
+    shutil.rmtree(staged)
+    return archive
+
+
+def _unpack(archive: str, folder: str) -> None:
+    form = "zip" if archive.endswith((".zip", ".jar", ".whl", ".egg")) else None
+    try:
+        if form is None:
+            shutil.unpack_archive(archive, folder, filter="data")
+        else:
+            shutil.unpack_archive(archive, folder, form)
+    except (shutil.ReadError, OSError, EOFError) as exc:
+        raise ConfigError(f"'{archive}' cannot be unpacked: {exc}") from exc

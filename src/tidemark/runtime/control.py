@@ -27,7 +27,7 @@ from tidemark.jobs import JobRecord, registry_directory, remove_record, write_re
 from tidemark.private_files import private_directory
 from tidemark.queryablestate.ports import parse_port_range
 from tidemark.queryablestate.proxy import JobRoute, QueryableStateClientProxy
-from tidemark.rpc import MSGPACK, Handlers, Limits, Server
+from tidemark.rpc import MSGPACK, Handlers, Limits, Server, ServerThreads
 from tidemark.runtime.control_client import MAX_MESSAGE
 from tidemark.runtime.history import EndedJob, remember
 from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tidemark.api.executor import JobSettings
     from tidemark.runtime.runner import JobRunner
 
-__all__ = ["Endpoint", "JobControl", "ended_jobs", "live_jobs", "ports_of"]
+__all__ = ["Endpoint", "JobControl", "ended_jobs", "live_jobs", "ports_of", "server_threads_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -207,13 +207,14 @@ class JobControl:
     # Queryable state
 
     def _open_proxy(self, settings: JobSettings) -> QueryableStateClientProxy:
-        configuration = settings.configuration
         return QueryableStateClientProxy(
             ports_of(settings, Options.QUERYABLE_PROXY_PORTS),
             self._endpoint.token,
             self._route,
             self._endpoint.host,
-            query_threads=configuration.get(Options.QUERYABLE_PROXY_QUERY_THREADS),
+            threads=threads_of(
+                settings, Options.QUERYABLE_PROXY_NETWORK_THREADS, Options.QUERYABLE_PROXY_QUERY_THREADS
+            ),
         )
 
     def _route(self, job_id: str) -> JobRoute | None:
@@ -250,6 +251,21 @@ def ports_of(settings: JobSettings, option: ConfigOption[str]) -> list[int]:
     text = str(settings.configuration.get(option))
     ports = parse_port_range(text)
     return [*ports, 0] if text == option.default_text and 0 not in ports else ports
+
+
+def threads_of(settings: JobSettings, network: ConfigOption[int], query: ConfigOption[int]) -> ServerThreads:
+    """The threads that two options ask for; 0 means as many as the job has slots."""
+    configuration = settings.configuration
+    return ServerThreads(
+        configuration.get(network) or settings.parallelism, configuration.get(query) or settings.parallelism
+    )
+
+
+def server_threads_of(settings: JobSettings) -> ServerThreads:
+    """The threads of the queryable-state server of each slot."""
+    return threads_of(
+        settings, Options.QUERYABLE_SERVER_NETWORK_THREADS, Options.QUERYABLE_SERVER_QUERY_THREADS
+    )
 
 
 def _ended_job(runner: JobRunner, application_id: str | None) -> EndedJob:

@@ -14,7 +14,7 @@ from typing import Any
 from tidemark.rpc import socket_base
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 
-__all__ = ["launch_slots"]
+__all__ = ["launch_slots", "shipped_files"]
 
 
 def launch_slots(settings: Iterator[dict[str, Any]]) -> Iterator[tuple[int, int, str]]:
@@ -40,7 +40,7 @@ def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
             stderr=stream,
             start_new_session=True,
             pass_fds=(scratch.fileno(),),
-            cwd=scratch.name,
+            cwd=shipped_files() if setting.pop("shipped_files", False) else scratch.name,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
     scratch.hand_over()
@@ -50,6 +50,13 @@ def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
     # Spark keeps this worker for later tasks; without somebody who waits, the ended slot would stay a zombie.
     threading.Thread(target=process.wait, name="slot-reaper", daemon=True).start()
     return setting["slot"], process.pid, log
+
+
+def shipped_files() -> str:
+    """Where Spark puts shipped files on this executor."""
+    from pyspark import SparkFiles
+
+    return str(SparkFiles.getRootDirectory())
 
 
 def _own_address(driver: str) -> str:

@@ -22,6 +22,7 @@ from tidemark.protocol.events import SlotEvent, SlotReady
 from tidemark.protocol.failure import FailureInfo
 from tidemark.protocol.frames import CutRequest
 from tidemark.protocol.reports import TaskReport
+from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.engine import EpochResult, EpochWork
 from tidemark.runtime.pipeline import Pipeline, TaskSink
@@ -90,6 +91,7 @@ class LocalEngine:
         storage: Storage,
         pool: SnapshotPool | None = None,
         cancellation: Cancellation | None = None,
+        files: LocalArtifacts | None = None,
     ) -> None:
         """Create an engine without slots.
 
@@ -98,7 +100,9 @@ class LocalEngine:
             storage: Where slots write snapshots.
             pool: What writes them; two threads otherwise.
             cancellation: Patience with user code that does not return.
+            files: What user code needs; taken away when the engine stops.
         """
+        self._files = files
         self._clock = clock
         self._storage = storage
         self._cancellation = cancellation or Cancellation()
@@ -295,6 +299,8 @@ class LocalEngine:
         self.worker.close()
         self.hosts = []
         self._scratch.cleanup()
+        if self._files is not None:
+            self._files.remove()
 
 
 def _each(calls: list[Callable[[], None]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import ExitStack
 
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph
@@ -15,11 +16,12 @@ from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
+from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
-from tidemark.runtime.control import Endpoint, JobControl, ports_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.local_engine import LocalEngine
@@ -46,50 +48,59 @@ class LocalExecutor:
         sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
         storage = storage_plan(settings)
         warn_of_others(storage, settings)
-        job_id = new_job_id()
-        execution = self._execution(graph, settings, job_id, storage)
-        engine = execution.engine
-        assert isinstance(engine, LocalEngine)
-        token = secrets.token_bytes(32)
-        queries = LocalQueryServers(engine, token, ports_of(settings, Options.QUERYABLE_SERVER_PORTS))
-        sockets = socket_directory(job_id)
-
-        def release() -> None:
-            queries.close()
-            sockets.cleanup()
-
-        control = JobControl(
-            Endpoint(
+        with ExitStack() as undo:
+            job_id = new_job_id()
+            execution = self._execution(graph, settings, job_id, storage, undo)
+            engine = execution.engine
+            assert isinstance(engine, LocalEngine)
+            token = secrets.token_bytes(32)
+            queries = LocalQueryServers(
+                engine,
                 token,
-                f"unix:{sockets.name}/control.sock",
-                query_addresses=queries.addresses,
-                release=release,
+                ports_of(settings, Options.QUERYABLE_SERVER_PORTS),
+                server_threads_of(settings),
             )
-        )
-        runner = JobRunner(execution, on_end=control.close)
-        engine.on_event = runner.wake.set
-        try:
+            sockets = socket_directory(job_id)
+            undo.callback(sockets.cleanup)
+
+            def release() -> None:
+                queries.close()
+                sockets.cleanup()
+
+            control = JobControl(
+                Endpoint(
+                    token,
+                    f"unix:{sockets.name}/control.sock",
+                    query_addresses=queries.addresses,
+                    release=release,
+                )
+            )
+            runner = JobRunner(execution, on_end=control.close)
+            engine.on_event = runner.wake.set
             control.open(runner)
-        except BaseException:
-            engine.stop()
-            sockets.cleanup()
-            raise
+            undo.pop_all()
         runner.start()
         return JobHandle(runner)
 
     def _execution(
-        self, graph: Graph, settings: JobSettings, job_id: str, storage: StoragePlan
+        self, graph: Graph, settings: JobSettings, job_id: str, storage: StoragePlan, undo: ExitStack
     ) -> JobExecution:
+        """The job with its engine, in the mode that fits; `undo` stops the engine."""
         choice = choose_mode(graph, settings)
         backend = BackendChoice.of(settings.state_backend)
         cancellation = Cancellation.of(settings.configuration)
+        files = LocalArtifacts(settings.artifacts)
+        clock = self._clock
         if not choice.continuous:
-            engine = LocalEngine(self._clock, storage.savepoints, cancellation=cancellation)
-            return JobExecution(graph, settings, job_id, engine, make_source, self._clock, storage, backend)
-        tasks = ContinuousLocalEngine(
-            self._clock, storage.savepoints, number_of_tasks(graph, settings), cancellation=cancellation
+            engine = LocalEngine(clock, storage.savepoints, cancellation=cancellation, files=files)
+            undo.callback(engine.stop)
+            return JobExecution(graph, settings, job_id, engine, make_source, clock, storage, backend)
+        tasks = number_of_tasks(graph, settings)
+        endless = ContinuousLocalEngine(
+            clock, storage.savepoints, tasks, cancellation=cancellation, files=files
         )
-        return ContinuousExecution(graph, settings, job_id, tasks, self._clock, storage, backend)
+        undo.callback(endless.stop)
+        return ContinuousExecution(graph, settings, job_id, endless, clock, storage, backend)
 
 
 def refuse_spark(graph: Graph) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from tidemark.queryablestate.server import QueryableStateServer
+from tidemark.rpc import ServerThreads
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.slot.host import SlotHost
 
@@ -15,11 +16,14 @@ __all__ = ["LocalQueryServers"]
 class LocalQueryServers:
     """Follows the hosts of a local engine; every attempt has new ones. Thread-safe."""
 
-    def __init__(self, engine: LocalEngine, token: bytes, ports: Sequence[int]) -> None:
+    def __init__(
+        self, engine: LocalEngine, token: bytes, ports: Sequence[int], threads: ServerThreads
+    ) -> None:
         """Nothing listens before the first call of `addresses`."""
         self._engine = engine
         self._token = token
         self._ports = ports
+        self._threads = threads
         self._lock = threading.Lock()
         self._hosts: list[SlotHost] = []
         self._servers: list[QueryableStateServer] = []
@@ -36,7 +40,13 @@ class LocalQueryServers:
                 self._close()
                 for host in hosts:
                     self._servers.append(
-                        QueryableStateServer(host, self._ports, self._token, attempt=host.current_attempt)
+                        QueryableStateServer(
+                            host,
+                            self._ports,
+                            self._token,
+                            attempt=host.current_attempt,
+                            threads=self._threads,
+                        )
                     )
                 self._hosts = hosts
             return [server.address for server in self._servers]

@@ -53,6 +53,7 @@ class SparkEngine:
         token: bytes,
         slots: SlotManager,
         cancellation: Cancellation | None = None,
+        shipped_files: bool = False,
     ) -> None:
         """Run epochs of one job.
 
@@ -62,11 +63,13 @@ class SparkEngine:
             token: What every peer of a slot has to know.
             slots: Its slots.
             cancellation: Patience with a Spark job that does not end when it is cancelled.
+            shipped_files: Whether tasks run where Spark puts the files of the job.
         """
         self._session = session
         self._job_id = job_id
         self._token = token
         self._slots = slots
+        self._shipped_files = shipped_files
         self._tag = f"tidemark-{job_id}"
         self._plan: JobPlan | None = None
         self._closure: TaskClosure | None = None
@@ -92,6 +95,7 @@ class SparkEngine:
                 plan.with_vertices({}),
                 dump_functions([_for_tasks(vertex) for vertex in plan.vertices.values()]),
                 self._token,
+                self._shipped_files,
             )
             self._own.clear()
             self._columns.clear()

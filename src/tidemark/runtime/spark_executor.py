@@ -16,12 +16,12 @@ from tidemark.errors import ConfigError
 from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
-from tidemark.runtime.artifacts import ship_artifacts
+from tidemark.runtime.artifacts import ship_artifacts, wants_directory
 from tidemark.runtime.continuous.choice import choose_mode, might_be_continuous, number_of_tasks
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.spark_engine import ContinuousSparkEngine
 from tidemark.runtime.continuous.task_links import TaskLinks
-from tidemark.runtime.control import Endpoint, JobControl, ports_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
@@ -70,6 +70,9 @@ class SparkExecutor:
             self._own_session = session
         ship_artifacts(session.sparkContext, settings.artifacts)
         choice = choose_mode(graph, settings, cores=_cores(session) - 1, obstacle=_obstacle(session))
+        shipped_files = wants_directory(settings.artifacts)
+        threads = server_threads_of(settings)
+        more = {"shipped_files": shipped_files, "query_threads": (threads.network, threads.query)}
         job_id = new_job_id()
         token = secrets.token_bytes(32)
         host = _driver_host(session)
@@ -79,7 +82,7 @@ class SparkExecutor:
             job_id,
             token,
             _listen_at(sockets, "slots", host),
-            lambda wanted: _launch(session, wanted),
+            lambda wanted: _launch(session, [{**slot, **more} for slot in wanted]),
             "127.0.0.1" if _is_local(session) else None,
             ports,
             limits,
@@ -97,12 +100,14 @@ class SparkExecutor:
                 listen_at = _listen_at(sockets, "tasks", host)
                 links = TaskLinks(token, listen_at, limits.heartbeat_interval_s)
                 tasks = number_of_tasks(graph, settings)
-                engine = ContinuousSparkEngine(session, job_id, token, slots, links, tasks, limits)
+                engine = ContinuousSparkEngine(
+                    session, job_id, token, slots, links, tasks, limits, shipped_files
+                )
                 execution = ContinuousExecution(
                     graph, settings, job_id, engine, SystemClock(), storage, backend
                 )
             else:
-                engine = SparkEngine(session, job_id, token, slots, limits.cancellation)
+                engine = SparkEngine(session, job_id, token, slots, limits.cancellation, shipped_files)
                 sources = partial(make_source, session=session)
                 execution = JobExecution(
                     graph, settings, job_id, engine, sources, SystemClock(), storage, backend

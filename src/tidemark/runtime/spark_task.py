@@ -14,6 +14,7 @@ import os
 import pickle
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import chdir, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from tidemark.protocol.failure import FailureInfo
 from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.rpc import Connections
 from tidemark.runtime.engine import TaskInput
+from tidemark.runtime.launch import shipped_files
 from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.factory import make_task_sink
@@ -82,6 +84,8 @@ class TaskClosure:
     """Without user code: its vertices are in `functions`."""
     functions: bytes
     token: bytes
+    shipped_files: bool = False
+    """Functions run where Spark puts the files of the job."""
 
     @property
     def digest(self) -> str:
@@ -95,7 +99,8 @@ def task_function(closure: TaskClosure, frame_source: int | None) -> Callable[[I
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # The daemon collects garbage after every task; what is frozen is not looked at.
         gc.freeze()
-        yield from _run(closure, frame_source, batches)
+        with chdir(shipped_files()) if closure.shipped_files else nullcontext():
+            yield from _run(closure, frame_source, batches)
 
     return step
 

@@ -27,7 +27,7 @@ from tidemark.errors import CheckpointError
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotReady
 from tidemark.protocol.frames import CutRequest
-from tidemark.rpc import EVENT, Handlers, Incoming, Server
+from tidemark.rpc import EVENT, Handlers, Incoming, Server, ServerThreads
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
 from tidemark.slot.processes import process_started
@@ -50,7 +50,7 @@ class SlotServer:
 
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
-                (host), `query_ports`, `lease_s` (seconds).
+                (host), `query_ports`, `query_threads` (receiving, answering), `lease_s` (seconds).
         """
         self._settings = settings
         self._token = bytes.fromhex(settings["token"])
@@ -157,6 +157,7 @@ class SlotServer:
                 self._token,
                 bind=self._settings["bind"],
                 attempt=self._host.current_attempt,
+                threads=ServerThreads(*self._settings.get("query_threads", ())),
             )
         return {
             "query_address": None if self._query_server is None else self._query_server.address,

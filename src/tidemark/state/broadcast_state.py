@@ -116,11 +116,11 @@ class HeapBroadcastState(_BroadcastReading, BroadcastState[Any, Any]):
         """Set one entry."""
         self.put_all([(key, value)])
 
-    def put_all(self, mapping: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+    def put_all(self, dict_value: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Set many entries, or none of them if one is not acceptable."""
-        if mapping is None:
+        if dict_value is None:
             raise ConfigError(f"Broadcast state '{self._name}': put_all needs a mapping or pairs, not None.")
-        pairs: Any = mapping.items() if isinstance(mapping, Mapping) else mapping
+        pairs: Any = dict_value.items() if isinstance(dict_value, Mapping) else dict_value
         normalize = self._normalize
         entries = {self._token(key): value if normalize is None else normalize(value) for key, value in pairs}
         self._changes[0] += 1

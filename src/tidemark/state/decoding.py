@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tidemark.errors import RestoreError, SchemaIncompatibleError, SerializationError, TidemarkError
+from tidemark.errors import RestoreError, SerializationError, StateMigrationException, TidemarkError
 
 __all__ = ["decoding"]
 
@@ -23,7 +23,7 @@ def decoding(entry: str, uid: str | None = None) -> Iterator[None]:
         yield
     except Exception as exc:
         of_ours = isinstance(exc, TidemarkError) and not isinstance(exc, SerializationError)
-        if of_ours or isinstance(exc, SchemaIncompatibleError | OSError | MemoryError):
+        if of_ours or isinstance(exc, StateMigrationException | OSError | MemoryError):
             raise
         raise RestoreError(
             f"{entry} cannot be read from the snapshot ({type(exc).__name__}: {exc}). It was not written by this "

@@ -160,6 +160,11 @@ class ReducingStateDescriptor(StateDescriptor):
     def __init__(self, name: str, reduce_function: Any, type_info: Any) -> None:
         super().__init__(name, type_info)
         self.reduce_function = _two_argument_function(reduce_function, "reduce", "ReduceFunction")
+        self._given = reduce_function
+
+    def get_reduce_function(self) -> Any:
+        """The function as it was given."""
+        return self._given
 
 
 class AggregatingStateDescriptor(StateDescriptor):
@@ -173,6 +178,10 @@ class AggregatingStateDescriptor(StateDescriptor):
         if not all(callable(getattr(agg_function, method, None)) for method in needed):
             raise TypeError(f"State '{name}' needs an AggregateFunction, not {type(agg_function).__name__}.")
         self.agg_function = agg_function
+
+    def get_agg_function(self) -> Any:
+        """The function as it was given."""
+        return self.agg_function
 
 
 class FoldingStateDescriptor(StateDescriptor):

@@ -148,7 +148,7 @@ class MapState(_MapReading[K, V]):
         """Set one entry; None is stored if the value type allows it."""
 
     @abstractmethod
-    def put_all(self, mapping: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
+    def put_all(self, dict_value: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
         """Set many entries, from a mapping or an iterable of pairs."""
 
     @abstractmethod

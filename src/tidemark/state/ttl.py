@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from tidemark.errors import ConfigError
-from tidemark.types.time import Time, to_millis
+from tidemark.state.ttl_cleanup import CleanupStrategies, CleanupStrategy, Strategies
+from tidemark.types.time import Time, TimeLike, to_millis
 
 __all__ = ["StateTtlConfig"]
 
@@ -34,66 +34,6 @@ class TtlTimeCharacteristic(Enum):
     ProcessingTime = 0
 
 
-class IncrementalCleanupStrategy(NamedTuple):
-    """Heap clean-up that advances a lazy iterator on state access; equals `(size, every_record)`."""
-
-    cleanup_size: int = 5
-    every_record: bool = False
-
-    def get_cleanup_size(self) -> int:
-        """Entries looked at per step."""
-        return self.cleanup_size
-
-    def run_cleanup_for_every_record(self) -> bool:
-        """Whether each processed record advances the iterator too."""
-        return self.every_record
-
-
-class RocksdbCompactFilterCleanupStrategy(NamedTuple):
-    """RocksDB clean-up during compaction."""
-
-    query_time_after_num_entries: int = 1000
-    periodic_compaction_time: int | None = None
-
-    def get_query_time_after_num_entries(self) -> int:
-        """Entries between two looks at the clock."""
-        return self.query_time_after_num_entries
-
-    def get_periodic_compaction_time(self) -> int | None:
-        """Upper bound in ms after which a file is compacted anyway, or None."""
-        return self.periodic_compaction_time
-
-
-@dataclass(frozen=True, slots=True)
-class CleanupStrategies:
-    """How expired state is removed beyond explicit reads (`docs/concepts/state-and-keys.md`)."""
-
-    background: bool = True
-    full_snapshot: bool = False
-    incremental: IncrementalCleanupStrategy | None = None
-    rocksdb: RocksdbCompactFilterCleanupStrategy | None = None
-
-    def is_cleanup_in_background(self) -> bool:
-        """Whether the default background strategies are on."""
-        return self.background
-
-    def in_full_snapshot(self) -> bool:
-        """Whether expired units are left out of full snapshots."""
-        return self.full_snapshot
-
-    def get_incremental_cleanup_strategy(self) -> IncrementalCleanupStrategy | None:
-        """The explicit strategy, else the background default, else None."""
-        if self.incremental is not None:
-            return self.incremental
-        return IncrementalCleanupStrategy() if self.background else None
-
-    def get_rocksdb_compact_filter_cleanup_strategy(self) -> RocksdbCompactFilterCleanupStrategy | None:
-        """The explicit strategy, else the background default, else None."""
-        if self.rocksdb is not None:
-            return self.rocksdb
-        return RocksdbCompactFilterCleanupStrategy() if self.background else None
-
-
 # The class below offers these under the same names as attributes, which hides the types in its scope.
 _Update: TypeAlias = UpdateType
 _Visibility: TypeAlias = StateVisibility
@@ -111,11 +51,24 @@ class StateTtlConfig:
 
     __slots__ = ("_cleanup", "_ttl", "_update_type", "_visibility")
 
-    def __init__(self, ttl: int, update_type: _Update, visibility: _Visibility, cleanup: _Cleanup) -> None:
-        self._ttl = ttl
+    def __init__(
+        self,
+        update_type: _Update,
+        state_visibility: _Visibility,
+        ttl_time_characteristic: _Characteristic,
+        ttl: TimeLike,
+        cleanup_strategies: _Cleanup,
+    ) -> None:
+        """Say everything at once; the builder has defaults.
+
+        Raises:
+            ConfigError: The time-to-live is not positive, or the clock is not one we have.
+        """
+        _check_clock(ttl_time_characteristic)
+        self._ttl = _positive(ttl)
         self._update_type = update_type
-        self._visibility = visibility
-        self._cleanup = cleanup
+        self._visibility = state_visibility
+        self._cleanup = cleanup_strategies
 
     @staticmethod
     def new_builder(ttl: int | Time | timedelta | Any) -> StateTtlConfig.Builder:
@@ -161,17 +114,12 @@ class StateTtlConfig:
             self._update_type = UpdateType.OnCreateAndWrite
             self._visibility = StateVisibility.NeverReturnExpired
             self._background = True
-            self._full_snapshot = False
-            self._incremental: IncrementalCleanupStrategy | None = None
-            self._rocksdb: RocksdbCompactFilterCleanupStrategy | None = None
+            self._cleanup: dict[Strategies, CleanupStrategy] = {}
             self.set_ttl(ttl)
 
         def set_ttl(self, ttl: Any) -> StateTtlConfig.Builder:
             """Time-to-live; must be positive."""
-            millis = to_millis(ttl)
-            if millis <= 0:
-                raise ConfigError(f"The time-to-live must be positive, not {millis} ms.")
-            self._ttl = millis
+            self._ttl = _positive(ttl)
             return self
 
         def set_update_type(self, update_type: _Update) -> StateTtlConfig.Builder:
@@ -187,9 +135,9 @@ class StateTtlConfig:
             """Shortcut for `UpdateType.OnReadAndWrite`."""
             return self.set_update_type(UpdateType.OnReadAndWrite)
 
-        def set_state_visibility(self, visibility: _Visibility) -> StateTtlConfig.Builder:
+        def set_state_visibility(self, state_visibility: _Visibility) -> StateTtlConfig.Builder:
             """Whether expired units may be returned."""
-            self._visibility = visibility
+            self._visibility = state_visibility
             return self
 
         def never_return_expired(self) -> StateTtlConfig.Builder:
@@ -200,10 +148,11 @@ class StateTtlConfig:
             """Shortcut for `StateVisibility.ReturnExpiredIfNotCleanedUp`."""
             return self.set_state_visibility(StateVisibility.ReturnExpiredIfNotCleanedUp)
 
-        def set_ttl_time_characteristic(self, characteristic: _Characteristic) -> StateTtlConfig.Builder:
+        def set_ttl_time_characteristic(
+            self, ttl_time_characteristic: _Characteristic
+        ) -> StateTtlConfig.Builder:
             """Accepts processing time, the only clock there is."""
-            if characteristic is not TtlTimeCharacteristic.ProcessingTime:
-                raise ConfigError(f"Unknown TTL time characteristic {characteristic!r}; use ProcessingTime.")
+            _check_clock(ttl_time_characteristic)
             return self
 
         def use_processing_time(self) -> StateTtlConfig.Builder:
@@ -212,7 +161,7 @@ class StateTtlConfig:
 
         def cleanup_full_snapshot(self) -> StateTtlConfig.Builder:
             """Leave expired units out of full snapshots."""
-            self._full_snapshot = True
+            self._cleanup[Strategies.FULL_STATE_SCAN_SNAPSHOT] = CleanupStrategies.EMPTY_STRATEGY
             return self
 
         def cleanup_incrementally(
@@ -221,7 +170,10 @@ class StateTtlConfig:
             """Heap: look at `cleanup_size` entries on each state access (and record, with the flag)."""
             if cleanup_size <= 0:
                 raise ConfigError(f"cleanup_size must be positive, not {cleanup_size}.")
-            self._incremental = IncrementalCleanupStrategy(cleanup_size, run_cleanup_for_every_record)
+            strategy = CleanupStrategies.IncrementalCleanupStrategy(
+                cleanup_size, run_cleanup_for_every_record
+            )
+            self._cleanup[Strategies.INCREMENTAL_CLEANUP] = cast("Any", strategy)
             return self
 
         def cleanup_in_rocksdb_compact_filter(
@@ -229,7 +181,10 @@ class StateTtlConfig:
         ) -> StateTtlConfig.Builder:
             """RocksDB: drop expired units during compaction, if the backend's filter is enabled at all."""
             periodic = None if periodic_compaction_time is None else to_millis(periodic_compaction_time)
-            self._rocksdb = RocksdbCompactFilterCleanupStrategy(query_time_after_num_entries, periodic)
+            strategy = CleanupStrategies.RocksdbCompactFilterCleanupStrategy(
+                query_time_after_num_entries, periodic
+            )
+            self._cleanup[Strategies.ROCKSDB_COMPACTION_FILTER] = cast("Any", strategy)
             return self
 
         def cleanup_in_background(self) -> StateTtlConfig.Builder:
@@ -244,7 +199,22 @@ class StateTtlConfig:
 
         def build(self) -> StateTtlConfig:
             """The finished, immutable configuration."""
-            cleanup = CleanupStrategies(
-                self._background, self._full_snapshot, self._incremental, self._rocksdb
+            return StateTtlConfig(
+                self._update_type,
+                self._visibility,
+                TtlTimeCharacteristic.ProcessingTime,
+                self._ttl,
+                CleanupStrategies(self._cleanup, self._background),
             )
-            return StateTtlConfig(self._ttl, self._update_type, self._visibility, cleanup)
+
+
+def _positive(ttl: TimeLike) -> int:
+    millis = to_millis(ttl)
+    if millis <= 0:
+        raise ConfigError(f"The time-to-live must be positive, not {millis} ms.")
+    return millis
+
+
+def _check_clock(characteristic: TtlTimeCharacteristic) -> None:
+    if characteristic is not TtlTimeCharacteristic.ProcessingTime:
+        raise ConfigError(f"Unknown TTL time characteristic {characteristic!r}; use ProcessingTime.")

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from tidemark.errors import SerializationError
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from tidemark.state.serializers.nullable import NullableSerializer
+from tidemark.state.serializers.registry import serializer_for
 from tidemark.state.ttl import StateTtlConfig
 from tidemark.testing.backend_contract_states import descriptors_of_all_kinds
 from tidemark.testing.backend_driver import BackendDriver, as_key, read_cut
@@ -169,6 +172,36 @@ class TtlContract:
 
         with as_key(backend, 1):
             assert list(state.get()) == [2]
+
+    @pytest.mark.parametrize("ttl", [False, True])
+    def test_map_values_are_none_only_if_their_serializer_can_carry_it(
+        self, driver: BackendDriver, ttl: bool
+    ) -> None:
+        """A LONG cannot be None; wrapped by `NullableSerializer` it can, also in a snapshot."""
+        narrow: Any = MapStateDescriptor("narrow", Types.STRING(), Types.LONG())
+        wide: Any = MapStateDescriptor(
+            "wide", Types.STRING(), NullableSerializer(serializer_for(Types.LONG()))
+        )
+        if ttl:
+            with_ttl(narrow), with_ttl(wide)
+        backend = driver.open()
+        refusing: Any = backend.state(narrow)
+        state: Any = backend.state(wide)
+
+        with as_key(backend, 1):
+            with pytest.raises(SerializationError):
+                refusing.put("a", None)
+            with pytest.raises(SerializationError):
+                refusing.put_all({"a": 1, "b": None})
+            assert refusing.is_empty()
+            state.put_all({"a": None, "b": 2})
+            assert state.contains("a")
+            assert dict(state.items()) == {"a": None, "b": 2}
+        again = driver.open(content=read_cut(backend.cut()))
+        restored: Any = again.state(wide)
+        with as_key(again, 1):
+            assert dict(restored.items()) == {"a": None, "b": 2}
+            assert restored.contains("a")
 
     def test_map_entries_expire_one_by_one(self, driver: BackendDriver) -> None:
         """Contains, iteration and is_empty agree on what is there."""

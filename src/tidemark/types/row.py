@@ -2,7 +2,7 @@
 
 Rows are made on the hot path (`row_of`), so they hold three slots and share the tuple of field names.
 The fields of an unnamed row can still be reached as `f0`, `f1`, ...; the row stays unnamed in
-comparisons and in print.
+comparisons and in print until it has passed a type: rows of `Types.ROW([...])` are named like that.
 """
 
 from __future__ import annotations
@@ -92,6 +92,18 @@ class Row:
     def get_field_names(self) -> list[str] | None:
         """Return the field names, or None for an unnamed row."""
         return None if self._fields is None else list(self._fields)
+
+    def get_fields_by_names(self, names: Sequence[str]) -> list[Any]:
+        """Return the values of these fields in their order; all values, if the row has no names.
+
+        Raises:
+            KeyError: There is no field of such a name.
+        """
+        if self._fields is None:
+            return list(self._values)
+        if unknown := [name for name in names if name not in self._fields]:
+            raise KeyError(f"This row has no fields {unknown}: {self!r}")
+        return [self._values[self._fields.index(name)] for name in names]
 
     def set_field_names(self, field_names: Sequence[str]) -> None:
         """Name the fields by position.

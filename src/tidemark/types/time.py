@@ -17,15 +17,15 @@ _NANOS_PER_SECOND = 1_000_000_000
 _MILLI = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, order=True, init=False)
 class Time:
     """A length of time in whole milliseconds."""
 
     _millis: int
 
-    def __post_init__(self) -> None:
+    def __init__(self, milliseconds: int) -> None:
         """Refuse anything but whole milliseconds."""
-        _require_int(self._millis)
+        object.__setattr__(self, "_millis", _require_int(milliseconds))
 
     @staticmethod
     def milliseconds(milliseconds: int) -> Time:

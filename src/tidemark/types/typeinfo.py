@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import ConfigError
@@ -108,6 +109,11 @@ class BasicTypeInfo(TypeInformation):
         return self.basic_type.value
 
 
+# PyFlink's factories: BasicTypeInfo.STRING_TYPE_INFO() and so on, the same as Types.STRING().
+for _basic in BasicType:
+    setattr(BasicTypeInfo, f"{_basic.name}_TYPE_INFO", staticmethod(partial(BasicTypeInfo, _basic)))
+
+
 class PickledBytesTypeInfo(TypeInformation):
     """Anything picklable; what is assumed where no type is given."""
 
@@ -165,9 +171,9 @@ class ListTypeInfo(_ArrayTypeInfo):
 class MapTypeInfo(TypeInformation):
     """A dictionary; its values may be None."""
 
-    def __init__(self, key_type: Any, value_type: Any) -> None:
-        self.key_type = to_type_info(key_type)
-        self.value_type = to_type_info(value_type)
+    def __init__(self, key_type_info: Any, value_type_info: Any) -> None:
+        self.key_type = to_type_info(key_type_info)
+        self.value_type = to_type_info(value_type_info)
 
     def _identity(self) -> tuple[Any, ...]:
         return (self.key_type, self.value_type)
@@ -181,7 +187,6 @@ class RowTypeInfo(TypeInformation):
 
     def __init__(self, field_types: Sequence[Any], field_names: Sequence[str] | None = None) -> None:
         self._types = tuple([to_type_info(field_type) for field_type in field_types])
-        self.named = field_names is not None
         names = [f"f{i}" for i in range(len(self._types))] if field_names is None else list(field_names)
         if len(names) != len(self._types) or len(set(names)) != len(names):
             raise ConfigError(

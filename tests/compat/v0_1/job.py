@@ -111,7 +111,7 @@ TYPES: list[tuple[Any, Any]] = [
     (Types.LIST(Types.DOUBLE()), lambda n: [n / 4] * n),
     (Types.MAP(Types.STRING(), Types.LIST(Types.LONG())), lambda n: {"a": [n], "b": []}),
     (Types.TUPLE([Types.LONG(), Types.STRING()]), lambda n: (n, str(n))),
-    (Types.ROW([Types.LONG(), Types.STRING()]), lambda n: Row(n, None)),
+    (Types.ROW([Types.LONG(), Types.STRING()]), lambda n: Row(f0=n, f1=None)),
     (Types.ROW_NAMED(["x", "y"], [Types.LONG(), Types.LONG()]), lambda n: _updated(n)),
     (Types.PICKLED_BYTE_ARRAY(), lambda n: {"n": {n}}),
     (Types.DATACLASS(Account), lambda n: account(n)),

@@ -10,7 +10,7 @@ from tidemark.errors import (
     ConfigError,
     ExecutionError,
     SavepointNotFoundError,
-    SchemaIncompatibleError,
+    StateMigrationException,
     StorageError,
     UnmappedStateError,
 )
@@ -58,7 +58,7 @@ def test_a_fallback_has_to_be_resolved_before() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        SchemaIncompatibleError("x"),
+        StateMigrationException("x"),
         UnmappedStateError("x"),
         SavepointNotFoundError("x"),
         pickle.PicklingError("x"),

@@ -7,6 +7,7 @@ from tidemark.api.functions import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
+    ReduceFunction,
 )
 from tidemark.api.specs import WindowSpec
 from tidemark.api.time_domain import TimeDomain
@@ -96,6 +97,29 @@ def test_rolling_reduce_emits_the_last_value_per_key():
     harness.end_input()
 
     assert harness.output_with_timestamps() == [(("a", 3), 2), (("b", 5), 5)]
+
+
+class CountedSum(ReduceFunction):
+    """Adds, and counts its calls in keyed state."""
+
+    def open(self, runtime_context):
+        self.calls = runtime_context.get_state(ValueStateDescriptor("calls", Types.LONG()))
+
+    def reduce(self, value1, value2):
+        self.calls.update((self.calls.value() or 0) + 1)
+        return value1[0], value1[1] + value2[1], self.calls.value()
+
+
+def test_reduce_function_has_keyed_state_of_its_own_in_batch_mode():
+    operator = ReduceOperator(CountedSum(), Types.STRING(), None)
+    harness = OneInputHarness(operator, first, Types.STRING(), configuration=BATCH)
+    for value in [("a", 1), ("b", 5), ("a", 2), ("a", 4), ("b", 1)]:
+        harness.process_element(value)
+
+    harness.end_input()
+
+    assert harness.output() == [("a", 7, 2), ("b", 6, 1)]
+    assert harness.num_keyed_state_entries() == 0
 
 
 class Join(KeyedCoProcessFunction):

@@ -113,7 +113,7 @@ def test_the_proxy_says_where_it_listens(cluster, caplog):
     assert line in [record.getMessage() for record in caplog.records]
 
 
-def test_statistics_of_proxy_and_slots_count_queries_when_asked_to(cluster):
+def test_statistics_of_client_proxy_and_slots_count_queries_when_asked_to(cluster):
     cluster.proxy.statistics.enable()
     for server in cluster.servers:
         server.statistics.enable()
@@ -121,6 +121,12 @@ def test_statistics_of_proxy_and_slots_count_queries_when_asked_to(cluster):
         # A connection's second request is read after its first was counted.
         for _ in range(2):
             client.get_kv_state(JOB, "v", 1, Types.LONG(), ValueStateDescriptor("v", Types.LONG())).get(20)
+            client.statistics.enable()
+        with pytest.raises(QueryError):
+            client.get_kv_state(JOB, "x", 1, Types.LONG(), ValueStateDescriptor("v", Types.LONG())).get(20)
+        counted = client.statistics.summary()
+    assert (counted.queries, counted.keys, counted.failures) == (2, 1, 1)
+    assert counted.p50_ms > 0
     assert cluster.proxy.statistics.summary().keys >= 1
     assert sum(server.statistics.summary().keys for server in cluster.servers) >= 1
 

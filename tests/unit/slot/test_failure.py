@@ -10,7 +10,7 @@ from tidemark.errors import (
     ExecutionError,
     MissingClassError,
     RestoreError,
-    SchemaIncompatibleError,
+    StateMigrationException,
     StorageError,
     StorageVerdict,
 )
@@ -23,7 +23,7 @@ def travelled(exc: Exception) -> BaseException:
     return info.error(7, "job")
 
 
-@pytest.mark.parametrize("kind", [RestoreError, SchemaIncompatibleError, MissingClassError])
+@pytest.mark.parametrize("kind", [RestoreError, StateMigrationException, MissingClassError])
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_what_no_restart_cures_stays_so(kind: type[Exception], wrapped: bool) -> None:
     exc = kind("does not fit")
@@ -34,7 +34,7 @@ def test_what_no_restart_cures_stays_so(kind: type[Exception], wrapped: bool) ->
 
 
 def test_a_cause_that_cannot_travel_does_not_take_the_verdict_with_it() -> None:
-    class Local(SchemaIncompatibleError):
+    class Local(StateMigrationException):
         """Cannot be rebuilt from a pickle."""
 
         def __reduce__(self) -> tuple[object, ...]:

@@ -38,6 +38,14 @@ class OutputFileConfig:
     part_prefix: str = "part"
     part_suffix: str = ""
 
+    def get_part_prefix(self) -> str:
+        """What names begin with."""
+        return self.part_prefix
+
+    def get_part_suffix(self) -> str:
+        """What names end with."""
+        return self.part_suffix
+
     @staticmethod
     def builder() -> OutputFileConfigBuilder:
         """Start a configuration."""

@@ -89,6 +89,10 @@ class KeyedCoProcessFunction(Function):
 class BaseBroadcastProcessFunction(Function):
     """What both kinds of broadcast functions are."""
 
+    BaseContext = contexts.BroadcastBaseContext
+    Context: Any = contexts.BroadcastContext
+    ReadOnlyContext: Any = contexts.BroadcastReadOnlyContext
+
 
 class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
     """A stream that is not keyed, connected with a broadcast stream."""

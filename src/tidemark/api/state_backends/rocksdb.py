@@ -10,6 +10,7 @@ from tidemark.api.checkpoint_storage import CheckpointStorage, path_text
 from tidemark.api.state_backends.base import FileSettings, StateBackend
 from tidemark.config import Configuration, Options
 from tidemark.errors import ConfigError
+from tidemark.paths import local_path
 
 __all__ = ["EmbeddedRocksDBStateBackend", "PredefinedOptions", "RocksDBStateBackend"]
 
@@ -64,7 +65,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
     def set_db_storage_paths(self, *paths: str) -> EmbeddedRocksDBStateBackend:
         """Keep the local stores in these directories of the worker; none: the worker's temp directory."""
-        self._paths = tuple([path_text(path) or "" for path in paths])
+        self._paths = tuple([local_path(path_text(path) or "") for path in paths])
         return self
 
     def get_db_storage_paths(self) -> list[str] | None:
@@ -105,12 +106,15 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         """The factory, None if unset."""
         return self._options_factory
 
-    def set_number_of_transfer_threads(self, number: int) -> EmbeddedRocksDBStateBackend:
+    def set_number_of_transfer_threads(
+        self, number_of_transfering_threads: int
+    ) -> EmbeddedRocksDBStateBackend:
         """Use that many threads to move files to and from checkpoint storage.
 
         Raises:
             ConfigError: Below 1.
         """
+        number = number_of_transfering_threads
         if number < 1:
             raise ConfigError(f"The number of transfer threads must be at least 1, not {number}.")
         self._transfer_threads = number

@@ -81,7 +81,8 @@ class _FixedGap(_SessionWindows):
 class _DynamicGap(_SessionWindows):
     """Sessions whose gap depends on the element."""
 
-    def __init__(self, extractor: SessionWindowTimeGapExtractor | GapOf) -> None:
+    def __init__(self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor | GapOf) -> None:
+        extractor = session_window_time_gap_extractor
         extract = getattr(extractor, "extract", extractor)
         if not callable(extract):
             raise TypeError(
@@ -99,9 +100,23 @@ class _DynamicGap(_SessionWindows):
 class DynamicEventTimeSessionWindows(ByEventTime, _DynamicGap):
     """Sessions by event time with a gap per element."""
 
+    @staticmethod
+    def with_dynamic_gap(
+        extractor: SessionWindowTimeGapExtractor | GapOf,
+    ) -> DynamicEventTimeSessionWindows:
+        """Sessions whose gap the extractor gives for each element."""
+        return DynamicEventTimeSessionWindows(extractor)
+
 
 class DynamicProcessingTimeSessionWindows(ByProcessingTime, _DynamicGap):
     """Sessions by the clock with a gap per element."""
+
+    @staticmethod
+    def with_dynamic_gap(
+        extractor: SessionWindowTimeGapExtractor | GapOf,
+    ) -> DynamicProcessingTimeSessionWindows:
+        """Sessions whose gap the extractor gives for each element."""
+        return DynamicProcessingTimeSessionWindows(extractor)
 
 
 class EventTimeSessionWindows(ByEventTime, _FixedGap):

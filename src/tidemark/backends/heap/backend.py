@@ -101,8 +101,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         strategy = spec.ttl.get_cleanup_strategies().get_incremental_cleanup_strategy()
         if strategy is None:
             return None
-        cleanup = IncrementalCleanup(table, self.context, spec.expiry, strategy.cleanup_size)
-        if strategy.every_record:
+        cleanup = IncrementalCleanup(table, self.context, spec.expiry, strategy.get_cleanup_size())
+        if strategy.run_cleanup_for_every_record():
             self._cleanups_per_record.append(cleanup)
         return cleanup
 

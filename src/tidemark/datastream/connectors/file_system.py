@@ -20,6 +20,7 @@ from tidemark.api.connectors.file_system import (
     OutputFileConfig,
     RollingPolicy,
 )
+from tidemark.api.connectors.streaming_file_sink import StreamingFileSink
 from tidemark.formats.files import (
     BulkFormat,
     StreamFormat,
@@ -40,4 +41,5 @@ __all__ = [
     "OutputFileConfig",
     "RollingPolicy",
     "StreamFormat",
+    "StreamingFileSink",
 ]

@@ -20,6 +20,7 @@ from tidemark.protocol.channels import ChannelHeader
 from tidemark.protocol.failure import FailureInfo
 from tidemark.protocol.frames import CutRequest
 from tidemark.protocol.tasks import EndTask, TaskCommand, TaskDirective, TaskEvent, TaskFailed
+from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.continuous.task import ContinuousTask
 from tidemark.runtime.local_engine import FencedSink, LocalEngine
@@ -87,6 +88,7 @@ class ContinuousLocalEngine(LocalEngine):
         tasks: int,
         pool: SnapshotPool | None = None,
         cancellation: Cancellation | None = None,
+        files: LocalArtifacts | None = None,
         choose: Chooser | None = None,
     ) -> None:
         """Create an engine without slots; see `LocalEngine`.
@@ -97,9 +99,10 @@ class ContinuousLocalEngine(LocalEngine):
             tasks: How many tasks an attempt has.
             pool: What writes snapshots.
             cancellation: Patience with user code that does not return.
+            files: What user code needs; taken away when the engine stops.
             choose: Which task steps next; in turns otherwise.
         """
-        super().__init__(clock, storage, pool, cancellation)
+        super().__init__(clock, storage, pool, cancellation, files)
         self.tasks = tasks
         self._choose = choose or in_turns()
         self._running: dict[int, ContinuousTask] = {}

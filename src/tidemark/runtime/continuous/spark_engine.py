@@ -42,6 +42,7 @@ class ContinuousSparkEngine(SparkEngine):
         links: TaskLinks,
         tasks: int,
         limits: SlotLimits,
+        shipped_files: bool = False,
     ) -> None:
         """Run one job; see `SparkEngine`.
 
@@ -53,8 +54,9 @@ class ContinuousSparkEngine(SparkEngine):
             links: The control links of its tasks.
             tasks: How many tasks an attempt has.
             limits: Heartbeat, and patience with what does not end.
+            shipped_files: Whether tasks run where Spark puts the files of the job.
         """
-        super().__init__(session, job_id, token, slots, limits.cancellation)
+        super().__init__(session, job_id, token, slots, limits.cancellation, shipped_files)
         self.tasks = tasks
         self.moved = False
         self._links = links

@@ -9,6 +9,7 @@ from tidemark.state.serializers.compatibility import (
     dump_serializer_snapshot,
     load_serializer_snapshot,
 )
+from tidemark.state.serializers.config_snapshot import CompatibilityResult, TypeSerializerConfigSnapshot
 from tidemark.state.serializers.nullable import NullableSerializer
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.state.serializers.resolution import (
@@ -20,6 +21,7 @@ from tidemark.state.serializers.resolution import (
 from tidemark.state.serializers.streams import DataInputView, DataOutputView
 
 __all__ = [
+    "CompatibilityResult",
     "CompositeTypeSerializerSnapshot",
     "DataInputView",
     "DataOutputView",
@@ -28,6 +30,7 @@ __all__ = [
     "Resolution",
     "SimpleTypeSerializerSnapshot",
     "TypeSerializer",
+    "TypeSerializerConfigSnapshot",
     "TypeSerializerSchemaCompatibility",
     "TypeSerializerSnapshot",
     "dump_serializer_snapshot",

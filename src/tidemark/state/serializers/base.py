@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tidemark.errors import SerializationError
+from tidemark.errors import SerializationError, StateMigrationException
 from tidemark.state.serializers.streams import DataInputView, DataOutputView
 from tidemark.types.inference import qualified_name
 from tidemark.types.typeinfo import SerializerMarker
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.state.serializers.compatibility import TypeSerializerSnapshot
+    from tidemark.state.serializers.config_snapshot import CompatibilityResult, TypeSerializerConfigSnapshot
 
 __all__ = ["BinarySerializer", "TypeSerializer"]
 
@@ -68,6 +69,20 @@ class TypeSerializer(ABC, SerializerMarker, Generic[T]):
         from tidemark.state.serializers.compatibility import GenericSerializerSnapshot
 
         return GenericSerializerSnapshot(self)
+
+    def ensure_compatibility(self, config_snapshot: TypeSerializerConfigSnapshot[T]) -> CompatibilityResult:
+        """Say whether this serializer reads what the one of an old `config_snapshot` wrote. Deprecated.
+
+        Asked only about state that was stored with a `TypeSerializerConfigSnapshot`.
+
+        Raises:
+            StateMigrationException: Not overridden.
+        """
+        raise StateMigrationException(
+            f"The state was stored with {qualified_name(type(config_snapshot))}, a TypeSerializerConfigSnapshot. "
+            f"{self.qualified_name()} needs ensure_compatibility() to say whether it can take over, until a savepoint "
+            "was taken with a TypeSerializerSnapshot."
+        )
 
     def copy(self, element: T) -> T:
         """Return an element that shares nothing changeable with the given one."""

@@ -4,7 +4,8 @@ A serializer snapshot is written as
 
     format:u8 = 1 | class name:utf | version:i32 | length:i32 | bytes
 
-and read back by importing the snapshot class and calling it without arguments. No pickle is involved.
+and read back by importing the snapshot class and calling it without arguments. No pickle is involved, but for the
+snapshots of old (`config_snapshot`).
 The decision itself (`resolve_schema_compatibility`) is made by the old, restored snapshot, with the new
 serializer as the argument. Deciding also *binds*: afterwards `restore_serializer` yields values of the
 new shape, as far as the type can evolve at all.
@@ -35,6 +36,7 @@ __all__ = [
     "dump_snapshot",
     "find_class",
     "load_serializer_snapshot",
+    "snapshot_of",
 ]
 
 T = TypeVar("T")
@@ -137,6 +139,9 @@ class TypeSerializerSnapshot(ABC, Generic[T]):
     @abstractmethod
     def restore_serializer(self) -> TypeSerializer[T]:
         """Return a serializer that reads the old bytes."""
+
+    def _taken_from(self, serializer: TypeSerializer[T]) -> None:
+        """Told before it is written whose snapshot this is; only old kinds of snapshots need to know."""
 
     def __repr__(self) -> str:
         return type(self).__qualname__
@@ -348,7 +353,7 @@ class CompositeTypeSerializerSnapshot(TypeSerializerSnapshot[T]):
         """Return the snapshots of the nested serializers, in their order."""
         if self._nested is None:
             nested = [] if self._serializer is None else self.get_nested_serializers(self._serializer)
-            self._nested = [serializer.snapshot_configuration() for serializer in nested]
+            self._nested = [snapshot_of(serializer) for serializer in nested]
         return self._nested
 
 
@@ -365,13 +370,23 @@ def dump_serializer_snapshot(serializer: TypeSerializer[Any]) -> bytes:
         ValueError: The snapshot class is nested or local, so that it could not be found on restore.
         TypeError: `snapshot_configuration` returned something else.
     """
+    return dump_snapshot(snapshot_of(serializer))
+
+
+def snapshot_of(serializer: TypeSerializer[Any]) -> TypeSerializerSnapshot[Any]:
+    """Return the snapshot of `serializer`.
+
+    Raises:
+        TypeError: `snapshot_configuration` returned something else.
+    """
     snapshot = serializer.snapshot_configuration()
     if not isinstance(snapshot, TypeSerializerSnapshot):
         raise TypeError(
             f"{serializer.qualified_name()}.snapshot_configuration must return a TypeSerializerSnapshot, "
             f"got {snapshot!r}."
         )
-    return dump_snapshot(snapshot)
+    snapshot._taken_from(serializer)
+    return snapshot
 
 
 def dump_snapshot(snapshot: TypeSerializerSnapshot[Any]) -> bytes:

@@ -26,6 +26,7 @@ from tidemark.state.serializers.compatibility import (
     dump_snapshot,
     find_class,
     load_serializer_snapshot,
+    snapshot_of,
 )
 from tidemark.state.serializers.leaf import misfit
 from tidemark.state.serializers.record import RecordCodec, none_or, null_positions, struct_column
@@ -294,7 +295,7 @@ class DataclassSerializerSnapshot(TypeSerializerSnapshot[Any]):
         if serializer is not None:
             self._class_name, self._class = serializer.class_name, serializer.cls
             self._fields = [
-                _StoredSnapshot(f.name, f.declared, snapshot=f.serializer.snapshot_configuration())
+                _StoredSnapshot(f.name, f.declared, snapshot=snapshot_of(f.serializer))
                 for f in serializer.fields
             ]
 

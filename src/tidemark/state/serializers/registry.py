@@ -104,8 +104,8 @@ def _build(type_info: TypeInformation) -> TypeSerializer[Any]:
     if isinstance(type_info, TupleTypeInfo):
         return TupleSerializer([serializer_for(field) for field in type_info.get_field_types()])
     if isinstance(type_info, RowTypeInfo):
-        names = type_info.get_field_names() if type_info.named else None
-        return RowSerializer([serializer_for(field) for field in type_info.get_field_types()], names)
+        fields = [serializer_for(field) for field in type_info.get_field_types()]
+        return RowSerializer(fields, type_info.get_field_names())
     if isinstance(type_info, PrimitiveArrayTypeInfo):
         element = serializer_for(type_info.element_type)
         return BytesSerializer() if isinstance(element, ByteSerializer) else PrimitiveArraySerializer(element)

@@ -34,13 +34,13 @@ class RowSerializer(BinarySerializer[Row]):
     """ROW and ROW_NAMED: fields may be None, the kind of the row is kept.
 
     Accepts rows, tuples and lists by position, rows with the same set of names and dictionaries by name.
+    What comes out has names, f0, f1, ... if none were declared.
     """
 
     def __init__(self, fields: Sequence[TypeSerializer[Any]], names: Sequence[str] | None = None) -> None:
         self.fields = tuple(fields)
-        self.names = None if names is None else tuple(names)
-        self._shown = self.names or tuple([f"f{i}" for i in range(len(self.fields))])
-        if "$kind" in self._shown:
+        self.names = _plain_names(len(self.fields)) if names is None else tuple(names)
+        if "$kind" in self.names:
             raise ConfigError("A row field cannot be called '$kind': that column holds the kind of the row.")
         self._codec = RecordCodec(self.fields, nullable=True)
         self._key_codec = RecordCodec(self.fields, nullable=True, canonical=True)
@@ -49,16 +49,16 @@ class RowSerializer(BinarySerializer[Row]):
         """Return the field values in declared order."""
         if isinstance(value, Row):
             names = value._fields
-            if names is not None and names != self.names and self.names is not None:
+            if names is not None and names != self.names:
                 by_name = value.as_dict()
                 if by_name.keys() == set(self.names):
                     return [by_name[name] for name in self.names]
             value = value._values
-        elif isinstance(value, dict) and value.keys() == set(self._shown):
-            return [value[name] for name in self._shown]
+        elif isinstance(value, dict) and value.keys() == set(self.names):
+            return [value[name] for name in self.names]
         if isinstance(value, (tuple, list)) and len(value) == len(self.fields):
             return value
-        raise misfit("ROW", value, f"a Row of the fields {', '.join(self._shown)}")
+        raise misfit("ROW", value, f"a Row of the fields {', '.join(self.names)}")
 
     def _encode(self, value: Any, codec: RecordCodec) -> bytes:
         kind = value._row_kind.value if isinstance(value, Row) else 0
@@ -73,7 +73,7 @@ class RowSerializer(BinarySerializer[Row]):
         return self._encode(value, self._key_codec)
 
     def from_bytes(self, data: bytes) -> Row:
-        """Return the row, with the declared names if there are any."""
+        """Return the row, with the declared names."""
         if not data or data[0] >= len(_KINDS):
             raise SerializationError(f"These bytes are no ROW: {data[:64]!r}")
         return row_of(self._codec.decode(data, 1), self.names, _KINDS[data[0]])
@@ -92,7 +92,7 @@ class RowSerializer(BinarySerializer[Row]):
         """Return a struct with a child per field, and the row kind."""
         import pyarrow as pa
 
-        children = [(name, field.arrow_type()) for name, field in zip(self._shown, self.fields, strict=True)]
+        children = [(name, field.arrow_type()) for name, field in zip(self.names, self.fields, strict=True)]
         return pa.struct([*children, ("$kind", pa.int8())])
 
     def to_arrow(self, values: Sequence[Any]) -> pa.Array:
@@ -149,7 +149,7 @@ class RowSerializer(BinarySerializer[Row]):
         return RowSerializer, (self.fields, self.names)
 
     def __repr__(self) -> str:
-        pairs = zip(self._shown, self.fields, strict=True)
+        pairs = zip(self.names, self.fields, strict=True)
         return f"ROW({', '.join([f'{name}: {field!r}' for name, field in pairs])})"
 
 
@@ -158,15 +158,15 @@ class RowSerializerSnapshot(CompositeTypeSerializerSnapshot[Row]):
 
     def __init__(self, serializer: RowSerializer | None = None) -> None:
         super().__init__(serializer if serializer is not None else RowSerializer)
-        self._named = serializer is not None and serializer.names is not None
-        self._names = () if serializer is None else serializer._shown
+        self._named = serializer is not None and serializer.names != _plain_names(len(serializer.fields))
+        self._names = () if serializer is None else serializer.names
 
     def get_current_outer_snapshot_version(self) -> int:
         """Return the version of the settings: the field names."""
         return 1
 
     def write_outer_snapshot(self, out: DataOutputView) -> None:
-        """Write whether the fields are named, and how they are called."""
+        """Write whether the fields have other names than f0, f1, ..., and how they are called."""
         out.write_boolean(self._named)
         out.write_int(len(self._names))
         for name in self._names:
@@ -181,7 +181,7 @@ class RowSerializerSnapshot(CompositeTypeSerializerSnapshot[Row]):
 
     def is_outer_snapshot_compatible(self, new_serializer: RowSerializer) -> bool:
         """Whether the fields are called the same."""
-        return new_serializer._shown == self._names
+        return new_serializer.names == self._names
 
     def get_nested_serializers(self, outer_serializer: RowSerializer) -> Sequence[TypeSerializer[Any]]:
         """Return the serializers of the fields."""
@@ -191,4 +191,8 @@ class RowSerializerSnapshot(CompositeTypeSerializerSnapshot[Row]):
         self, nested_serializers: Sequence[TypeSerializer[Any]]
     ) -> RowSerializer:
         """Return a row serializer of these fields."""
-        return RowSerializer(nested_serializers, self._names if self._named else None)
+        return RowSerializer(nested_serializers, self._names)
+
+
+def _plain_names(count: int) -> tuple[str, ...]:
+    return tuple([f"f{i}" for i in range(count)])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidemark.errors import SchemaIncompatibleError, StateMigrationException
+from tidemark.errors import StateMigrationException
 from tidemark.state.serializers import (
     CompositeTypeSerializerSnapshot,
     DataInputView,
@@ -421,14 +421,14 @@ def test_an_incompatible_answer_names_state_and_types() -> None:
     )
 
     with pytest.raises(
-        SchemaIncompatibleError, match="'cart' was written as LONG but is read as STRING"
+        StateMigrationException, match="'cart' was written as LONG but is read as STRING"
     ) as caught:
         resolution.require_compatible("cart", "uid-1")
     assert caught.value.state_name == "cart"
     assert caught.value.operator_uid == "uid-1"
-    with pytest.raises(SchemaIncompatibleError, match="The map key of state 'cart'"):
+    with pytest.raises(StateMigrationException, match="The map key of state 'cart'"):
         resolution.require_compatible("cart", role="map key")
-    with pytest.raises(SchemaIncompatibleError, match="The key was written"):
+    with pytest.raises(StateMigrationException, match="The key was written"):
         resolution.require_compatible(role="key")
 
 

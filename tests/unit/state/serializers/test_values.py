@@ -131,8 +131,8 @@ COERCED: list[tuple[TypeInformation, Any, Any]] = [
     (Types.TUPLE([Types.LONG(), Types.LONG()]), [1, 2], (1, 2)),
     (Types.TUPLE([Types.STRING(), Types.LONG()]), Row("a", 1), ("a", 1)),
     (Types.TUPLE([Types.STRING(), Types.LONG()]), Pair("a", 1), ("a", 1)),
-    (Types.ROW([Types.STRING(), Types.LONG()]), ("a", None), Row("a", None)),
-    (Types.ROW([Types.STRING(), Types.LONG()]), Row(x="a", y=1), Row("a", 1)),
+    (Types.ROW([Types.STRING(), Types.LONG()]), ("a", None), Row(f0="a", f1=None)),
+    (Types.ROW([Types.STRING(), Types.LONG()]), Row(x="a", y=1), Row(f0="a", f1=1)),
     (Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.LONG()]), Row(b=2, a=1), Row(a=1, b=2)),
     (Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.LONG()]), Row(1, 2), Row(a=1, b=2)),
     (Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.LONG()]), {"b": 2, "a": 1}, Row(a=1, b=2)),
@@ -234,7 +234,7 @@ def test_equal_types_share_a_serializer() -> None:
 
 def test_row_kinds_survive_in_bytes_and_columns() -> None:
     serializer = serializer_for(Types.ROW([Types.LONG()]))
-    rows = [Row(1), Row.of_kind(RowKind.UPDATE_AFTER, 2)]
+    rows = [Row(f0=1), Row.of_kind(RowKind.UPDATE_AFTER, f0=2)]
 
     assert serializer.from_arrow(serializer.to_arrow(rows)) == rows
     assert [serializer.from_bytes(serializer.to_bytes(row)) for row in rows] == rows
