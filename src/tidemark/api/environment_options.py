@@ -15,6 +15,8 @@ __all__ = ["EnvironmentOptions"]
 
 T = TypeVar("T")
 
+_UNSET_BUFFER_TIMEOUT = 100
+
 
 class EnvironmentOptions:
     """Mixed into the environment."""
@@ -33,7 +35,7 @@ class EnvironmentOptions:
         self._cached_files: list[CachedFile] = []
 
     def set_buffer_timeout(self, timeout_millis: TimeLike) -> Self:
-        """Accepted for compatibility; has no effect.
+        """Let a task of a continuous job wait that long after a small batch; without effect in epochs.
 
         Raises:
             ConfigError: Below -1.
@@ -42,8 +44,9 @@ class EnvironmentOptions:
         return self
 
     def get_buffer_timeout(self) -> int:
-        """What was set, in ms."""
-        return self._option(Options.BUFFER_TIMEOUT)
+        """What was set, in ms; 100 if nothing was, though nothing waits then."""
+        timeout = self._option(Options.BUFFER_TIMEOUT)
+        return _UNSET_BUFFER_TIMEOUT if timeout is None else timeout
 
     def disable_operator_chaining(self) -> Self:
         """Accepted for compatibility; has no effect on results."""

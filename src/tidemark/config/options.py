@@ -446,7 +446,7 @@ class Options:
     EXECUTION_MODE = (
         _key("execution.mode")
         .enum_type(ExecutionMode)
-        .default_value(ExecutionMode.AUTO)
+        .default_value(ExecutionMode.EPOCHS)
         .with_description(
             "EPOCHS: one Spark job per epoch. CONTINUOUS: tasks that last and barriers that flow with "
             "the records, milliseconds instead of epochs; refused if a source, a sink or Spark cannot. AUTO: "
@@ -492,12 +492,12 @@ class Options:
     BUFFER_TIMEOUT = (
         _key("execution.buffer-timeout")
         .duration_type()
-        .default_value("0 ms")
+        .no_default_value()
         .within(-1)
         .with_synonyms("execution.buffer-timeout.interval")
         .with_description(
-            "How long a task waits after a small batch in continuous execution, so that what follows travels together; "
-            "-1 waits for nothing, like 0."
+            "How long a task waits after a small batch in continuous execution, so that what follows travels together. "
+            "Unset, 0 and -1: nothing waits. The getter says 100 ms where nobody set it, as Flink's does."
         )
     )
     LATENCY_INTERVAL = (

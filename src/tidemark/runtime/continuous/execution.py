@@ -143,9 +143,7 @@ class ContinuousExecution(JobExecution):
             staging,
             self._restored_marks,
             self._restored_partitions,
-            max(0, configuration.get(Options.BUFFER_TIMEOUT))
-            if Options.BUFFER_TIMEOUT in configuration
-            else 0,
+            max(0, configuration.get(Options.BUFFER_TIMEOUT) or 0),
             configuration.get(Options.AUTO_WATERMARK_INTERVAL),
             publish_at_once=not self.settings.checkpointing.enabled,
         )
