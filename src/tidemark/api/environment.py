@@ -49,7 +49,7 @@ from tidemark.config import (
     resolve_restart_strategy,
     retained_checkpoints,
 )
-from tidemark.config.loader import overlay
+from tidemark.config.loader import layers_of, overlay
 from tidemark.errors import ConfigError
 from tidemark.types.time import TimeLike
 from tidemark.types.typeinfo import TypeInformation
@@ -377,6 +377,7 @@ class StreamExecutionEnvironment(EnvironmentOptions):
             parallelism=self.get_parallelism(),
             max_parallelism=max_parallelism if max_parallelism > 0 else None,
             configuration=configuration,
+            layers=layers_of(self._programmatic(), self._given),
             checkpointing=checkpointing,
             state_backend=backend,
             checkpoint_storage=storage,

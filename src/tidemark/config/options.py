@@ -334,6 +334,13 @@ class Options:
         )
     )
 
+    QUERYABLE_STATISTICS = (
+        _key("queryable-state.enable-statistics")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Count the requests of queryable state and how long they take, as metrics.")
+    )
+
     SAVEPOINT_PATH = (
         _key("execution.savepoint.path")
         .string_type()
@@ -396,6 +403,87 @@ class Options:
             "A slot that does not answer for this long is killed and replaced; one that hears nothing from its "
             "driver for this long ends itself. Longer than the interval (Flink's default is 50 s)."
         )
+    )
+    REST_ENABLED = (
+        _key("rest.enabled")
+        .boolean_type()
+        .default_value(True)
+        .with_description(
+            "Serve REST, metrics and the page from the driver. A job of the local executor outside of `tidemark run` "
+            "gets its server once it has run for two seconds, so that short jobs and tests cost nothing."
+        )
+    )
+    REST_PORT = (
+        _key("rest.port")
+        .int_type()
+        .default_value(8081)
+        .within(0, 65535)
+        .with_description("Port of the web server; if it is taken the next free one. 0 takes any.")
+    )
+    REST_BIND_ADDRESS = (
+        _key("rest.bind-address")
+        .string_type()
+        .default_value("127.0.0.1")
+        .with_description("Address of the web server; any but a loopback address needs `rest.token`.")
+    )
+    REST_TOKEN = (
+        _key("rest.token")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "What callers of the web server must know: `Authorization: Bearer <token>`, or the form at /login."
+        )
+    )
+    REST_CERTIFICATE = (
+        _key("rest.ssl.certificate")
+        .string_type()
+        .no_default_value()
+        .with_description("PEM file with the certificate of the web server; with it, it speaks HTTPS only.")
+    )
+    REST_KEY = (
+        _key("rest.ssl.key")
+        .string_type()
+        .no_default_value()
+        .with_description("PEM file with the key of that certificate, unless it is in the same file.")
+    )
+    CHECKPOINTS_HISTORY = (
+        _key("web.checkpoints.history")
+        .int_type()
+        .default_value(1000)
+        .within(1, 100_000)
+        .with_description(
+            "Checkpoints and savepoints that are remembered for displays (Flink's default is 10)."
+        )
+    )
+    HISTORY_DIR = (
+        _key("history.dir")
+        .string_type()
+        .no_default_value()
+        .with_synonyms("jobmanager.archive.fs.dir")
+        .with_description(
+            "Directory or URI into which ended jobs write what `tidemark web` shows of them, besides the last 50 of "
+            "this machine in `$TIDEMARK_HOME`. May lie on shared storage."
+        )
+    )
+    METRICS_PREFIX = (
+        _key("metrics.prometheus.prefix")
+        .string_type()
+        .default_value("flink")
+        .with_description("First word of every metric at /metrics.")
+    )
+    LOG_LEVEL = (
+        _key("log.level")
+        .string_type()
+        .default_value("INFO")
+        .with_description(
+            "Least level of what goes into the log files of a job: DEBUG, INFO, WARNING or ERROR."
+        )
+    )
+    LOG_JSON = (
+        _key("log.json")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Write the log files of a job as JSON, one object per line.")
     )
     PARALLELISM = (
         _key("parallelism.default")

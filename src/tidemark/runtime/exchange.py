@@ -157,8 +157,6 @@ class Exchange:
             codec = self._main if tag is None else self._sides.get(tag)
             if codec is not None:
                 records = _decoded(codec, flags, view[at : at + size], slot)
-                if self.vertex.kind is NodeKind.SOURCE:
-                    self._task.report.records_in += len(records)
                 self._task.emit(self.vertex.id, tag, records)
             at += size
 

@@ -182,6 +182,7 @@ class JobExecution:
         self.snapshots.new_attempt(frozenset(range(self.plan.slots)), first=self.attempt == 0)
         self.progress.first_checkpoint = self.coordinator.next_checkpoint_id
         self.progress.restored_from = None if snapshot is None else snapshot.checkpoint_id
+        self.progress.restored(self.progress.restored_from)
         if snapshot is not None:
             self.coordinator.statistics.restored += 1
         self._running = True
@@ -265,6 +266,8 @@ class JobExecution:
             add_numbers(self.progress.task_metrics, report.metrics)
             for vertex, count in report.records_out.items():
                 self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
+            for side, count in report.side_records.items():
+                self.progress.side_records[side] = self.progress.side_records.get(side, 0) + count
         self._timers.update(_next_timers(result))
         self.watermarks.epoch_done(work.directive.watermarks)
         self.watermarks.observe(result.reports, self.clock.now())
@@ -322,6 +325,7 @@ class JobExecution:
 
     def driver_state(self, checkpoint_id: int) -> DriverState:
         """What the driver contributes to a snapshot at its barrier; sinks prepare their commit."""
+        self.progress.cut(checkpoint_id)
         positions = {
             source.vertex.uid: pack(position)
             for source in self.sources.values()

@@ -28,7 +28,7 @@ from tidemark.protocol.frames import CutRequest
 from tidemark.rpc import EVENT, Handlers, Incoming, Server
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
-from tidemark.slot.processes import process_started
+from tidemark.slot.processes import process_figures, process_started
 from tidemark.slot.stacks import operator_stacks
 from tidemark.subtask.snapshots import acknowledgement
 from tidemark.wire import PATIENCE_S, Connection, SharedConnection, WireClosed, connect, listen
@@ -85,6 +85,7 @@ class SlotServer:
             aborted=self._host.notify_aborted,
             stop=self._stop,
             stats=self._host.stats,
+            figures=self._figures,
         )
 
     def run(self) -> None:
@@ -112,7 +113,8 @@ class SlotServer:
                 if request.name in self._at_once:
                     self._at_once.answer(request)
                 else:
-                    (self._questions if request.name == "stats" else self._work).put(request)
+                    question = request.name in ("stats", "figures")
+                    (self._questions if question else self._work).put(request)
         except WireClosed:
             self._exit("the driver is gone")
 
@@ -158,6 +160,9 @@ class SlotServer:
             "query_address": None if self._query_server is None else self._query_server.address,
             "queryable": self._host.published(),
         }
+
+    def _figures(self, timeout: float) -> dict[str, Any]:
+        return {**self._host.figures(timeout), **process_figures()}
 
     def _cut(self, request: CutRequest) -> int:
         took = self._host.cut(request)

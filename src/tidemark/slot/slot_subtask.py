@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sized
+from dataclasses import dataclass
 from typing import Any
 
 from tidemark.clock import Clock
@@ -20,10 +22,20 @@ from tidemark.state.key_tokens import key_serializer_for
 from tidemark.subtask.subtask import Subtask, operator_of
 from tidemark.subtask.task_state import TaskStateManager
 
-__all__ = ["SlotSubtask"]
+__all__ = ["SlotSubtask", "SubtaskFigures"]
 
 Publish = Callable[[StateDescriptor, KeyedStateBackend, str], None]
 """Makes a state of the operator with that uid queryable."""
+
+
+@dataclass(slots=True)
+class SubtaskFigures:
+    """What a subtask has done in its attempt. Written by the thread of its frames, read by any."""
+
+    records_in: int = 0
+    records_out: int = 0
+    busy_s: float = 0.0
+    """Seconds spent on frames, encoding included."""
 
 
 class SlotSubtask(Subtask):
@@ -31,6 +43,7 @@ class SlotSubtask(Subtask):
 
     Attributes:
         watermark: Where it stands; before the start that of the cut it is restored from.
+        figures: What it has done in this attempt.
     """
 
     def __init__(
@@ -65,6 +78,7 @@ class SlotSubtask(Subtask):
         self._clock = clock
         self._out = Output()
         self.watermark = deployment.watermarks.get(vertex.uid, MIN_WATERMARK)
+        self.figures = SubtaskFigures()
         self._epoch = -1
         self._ended = False
 
@@ -82,7 +96,8 @@ class SlotSubtask(Subtask):
         Returns:
             Header and body of the answer.
         """
-        operator, out = self.operator, self._out
+        operator, out, figures = self.operator, self._out, self.figures
+        started = time.perf_counter()
         if self._epoch != header.epoch:
             self._epoch = header.epoch
             self._begin_epoch(header.watermark)
@@ -94,6 +109,7 @@ class SlotSubtask(Subtask):
             limit = SMALL_BATCH if queryable else operator.batch_limit
             for batch in self._codecs[header.edge].decode_parts(header.flags, body, limit):
                 operator.process(index, batch, out)
+                figures.records_in += len(batch.values)
                 between()
         main, sides = out.drain()
         sections: list[tuple[str | None, int, int]] = []
@@ -103,11 +119,13 @@ class SlotSubtask(Subtask):
             *((t, self._sides.get(t), b) for t, b in sides.items()),
         ]:
             if codec is not None and batch.values:
+                figures.records_out += len(batch.values)
                 flags, data = codec.encode(batch)
                 view = memoryview(data)
                 sections.append((tag, flags, view.nbytes))
                 bodies.append(view)
         answer = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+        figures.busy_s += time.perf_counter() - started
         return ("ok", operator.next_processing_timer(), sections, status), answer
 
     def _begin_epoch(self, watermark: int) -> None:
