@@ -1,8 +1,9 @@
-"""The log file of a job's driver, as the job's settings want it."""
+"""The log files of a job's driver and slots, as the job's settings want them."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemark.config import Configuration, Options
@@ -12,17 +13,29 @@ from tidemark.job_logs import JobLog, LogOwner
 if TYPE_CHECKING:
     from tidemark.runtime.execution import JobExecution
 
-__all__ = ["log_level", "open_driver_log"]
+__all__ = ["SlotLogging", "open_driver_log"]
 
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARNING": logging.WARNING, "ERROR": logging.ERROR}
 
 
-def log_level(configuration: Configuration) -> int:
-    """The least level that goes into log files.
+@dataclass(frozen=True, slots=True)
+class SlotLogging:
+    """What goes into the log files of slots."""
 
-    Raises:
-        ConfigError: It is not one of the known ones.
-    """
+    level: int = logging.INFO
+    as_json: bool = False
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> SlotLogging:
+        """As the job is configured.
+
+        Raises:
+            ConfigError: The level is not one of the known ones.
+        """
+        return cls(_level(configuration), configuration.get(Options.LOG_JSON))
+
+
+def _level(configuration: Configuration) -> int:
     name = configuration.get(Options.LOG_LEVEL).strip().upper()
     if name not in _LEVELS:
         raise ConfigError(
@@ -36,6 +49,6 @@ def open_driver_log(execution: JobExecution) -> JobLog:
     configuration = execution.settings.configuration
     return JobLog(
         LogOwner(execution.job_id, lambda: max(0, execution.attempt)),
-        level=log_level(configuration),
+        level=_level(configuration),
         as_json=configuration.get(Options.LOG_JSON),
     )

@@ -185,6 +185,7 @@ class JobExecution:
         self.progress.restored(self.progress.restored_from)
         if snapshot is not None:
             self.coordinator.statistics.restored += 1
+        _log.info("Attempt %s starts from checkpoint %s", self.attempt, self.progress.restored_from)
         self._running = True
 
     def _claim_sinks(self, snapshot: CompletedSnapshot | None, metadata: CheckpointMetadata | None) -> None:

@@ -44,11 +44,11 @@ def answer_view(view: JobView, arguments: dict[str, Any]) -> Any:
             found = list(view.states())
         case {"part": "series"}:
             found = view.series()
-        case {"part": "query", "name": str(name), "key": key}:
+        case {"part": "query", "state": str(name), "key": key}:
             found = view.query(name, key)
         case {"part": "logs"}:
             found = view.logs()
-        case {"part": "log", "name": str(name)}:
+        case {"part": "log", "file": str(name)}:
             found = view.log(name)
         case _:
             raise ConfigError(f"A job's view has no part {arguments.get('part')!r}.")
@@ -88,7 +88,7 @@ class RemoteJobView:
 
     def query(self, name: str, key: Any) -> Any:
         """The value of a queryable state for a key."""
-        return self._ask("query", name=name, key=key)
+        return self._ask("query", state=name, key=key)
 
     def series(self) -> Series:
         """Its curves."""
@@ -100,7 +100,7 @@ class RemoteJobView:
 
     def log(self, name: str) -> str | None:
         """The end of a log file."""
-        return None if (text := self._ask("log", name=name)) is None else str(text)
+        return None if (text := self._ask("log", file=name)) is None else str(text)
 
     def savepoint(self, directory: str | None) -> CompletableFuture[str]:
         """Take a savepoint."""

@@ -17,6 +17,7 @@ from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts
 from tidemark.runtime.control import Endpoint, JobControl, ports_of
+from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
@@ -74,6 +75,7 @@ class SparkExecutor:
             "127.0.0.1" if _is_local(session) else None,
             ports,
             limits,
+            SlotLogging.of(configuration),
         )
 
         def release() -> None:

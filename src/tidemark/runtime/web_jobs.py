@@ -74,6 +74,13 @@ class DriverJobs:
         for view in views:
             view.sample()
 
+    def look(self) -> None:
+        """Ask the slots of running jobs."""
+        with self._lock:
+            views = list(self._live.values())
+        for view in views:
+            view.facts()
+
 
 class _Unreachable(RemoteJobView):
     """Tells of a job that does not answer what its record says."""
@@ -119,6 +126,9 @@ class MachineJobs:
 
     def sample(self) -> None:
         """Drivers keep the curves of their jobs."""
+
+    def look(self) -> None:
+        """Drivers do that."""
 
     def _running(self) -> dict[str, _Unreachable]:
         records = {record.job_id: record for record in list_jobs()}

@@ -22,6 +22,7 @@ from typing import Any
 
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
+from tidemark.job_logs import JobLog, LogOwner
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotReady
 from tidemark.protocol.frames import CutRequest
@@ -48,12 +49,14 @@ class SlotServer:
 
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
-                (host), `query_ports`, `lease_s` (seconds).
+                (host), `query_ports`, `lease_s` (seconds), `log_level`, `log_json`.
         """
         self._settings = settings
         self._token = bytes.fromhex(settings["token"])
         self._scratch = Path(settings["scratch"])
         self._host = SlotHost(SystemClock(), FileSystemStorage(), self._scratch / "state")
+        owner = LogOwner(settings["job_id"], lambda: max(0, self._host.current_attempt()), settings["slot"])
+        JobLog(owner, level=settings.get("log_level", logging.INFO), as_json=settings.get("log_json", False))
         self._host.on_ready = lambda: self._event(SlotReady(settings["slot"]))
         unix, self._unix_address = listen(f"unix:{self._scratch}/slot.sock")
         self._listeners = [unix]
@@ -146,6 +149,7 @@ class SlotServer:
 
     def _deploy(self, deployment: Deployment) -> dict[str, Any]:
         self._host.deploy(deployment)
+        _log.info("Operators are deployed, restored from checkpoint %s", deployment.restored_id)
         if deployment.queryable and self._query_server is None:
             from tidemark.queryablestate.server import QueryableStateServer
 
@@ -202,7 +206,8 @@ def main() -> None:
     settings = json.loads(sys.stdin.readline())
     sys.path[:] = settings["sys_path"]
     logging.basicConfig(
-        level=settings.get("log_level", "INFO"), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=settings.get("log_level", logging.INFO),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     # Queries and heartbeats need the interpreter between chunks; the default of 5 ms is too coarse for them.
     sys.setswitchinterval(0.001)

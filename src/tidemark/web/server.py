@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
 import logging
 import socket
 import threading
@@ -21,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 _PORTS_TRIED = 100
 _SAMPLE_S = 1.0
+_LOOK_EVERY = 10
+"""Seconds after which slots are asked though nobody looks."""
 _STOP_S = 10.0
 _TELL_S = 5.0
 """How long a server outlives its last job if an operation of that job was started here and not asked for since."""
@@ -118,6 +121,11 @@ class WebServer:
         host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(bind, bind)
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether it still answers."""
+        return self._thread.is_alive()
+
     def settle(self, job_id: str) -> None:
         """Wait a little until those who started operations of a job have heard how they went."""
         self._triggers.settle(job_id, _TELL_S)
@@ -146,9 +154,13 @@ class WebServer:
                 await sampling
 
     async def _sample(self) -> None:
-        while True:
+        from starlette.concurrency import run_in_threadpool
+
+        for number in itertools.count():
             try:
                 self._jobs.sample()
+                if number % _LOOK_EVERY == 1:
+                    await run_in_threadpool(self._jobs.look)
             except Exception:
                 _log.debug("A sample of the jobs failed", exc_info=True)
             await asyncio.sleep(_SAMPLE_S)

@@ -85,3 +85,6 @@ class Jobs(Protocol):
 
     def sample(self) -> None:
         """A second has passed: let curves grow. Never blocks."""
+
+    def look(self) -> None:
+        """Ask slots how they are, though nobody looks, so that there is something to show when jobs have ended."""
