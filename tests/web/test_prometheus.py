@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.web import jobs
@@ -92,6 +96,46 @@ def test_counters_do_not_go_back_within_an_attempt_and_replays_are_told(site: Si
     records = site.of_job()["records"]
     assert 0 <= replayed() < records
     assert scraped(site)["flink_jobmanager_job_attempt"][0][1] == 1
+
+
+DASHBOARD = Path(__file__).parents[2] / "examples" / "observability" / "grafana-dashboard.json"
+
+
+def test_every_metric_of_the_dashboard_is_there(start: Start) -> None:
+    site = start({"metrics.latency.interval": "1 ms"})
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    used = {
+        name
+        for panel in panels
+        for target in panel["targets"]
+        for name in re.findall(r"flink_\w+", target["expr"])
+    }
+    # The test's job has no event time.
+    used.remove("flink_taskmanager_job_task_currentInputWatermark")
+
+    assert len(used) > 10
+    until(lambda: used <= scraped(site).keys())
+
+
+def test_rocksdbs_figures_are_metrics_of_their_operator(start: Start) -> None:
+    site = start({"state.backend": "rocksdb", "state.backend.rocksdb.metrics.estimate-num-keys": "true"})
+    name = "flink_taskmanager_job_task_operator_rocksdb_estimate_num_keys"
+
+    found = until(lambda: (s := scraped(site).get(name, ())) and sum(v for _, v in s) >= 10 and s)
+
+    assert {labels["operator_name"] for labels, _value in found} == {"KEYED PROCESS"}
+    assert {labels["subtask_index"] for labels, _value in found} == {"0", "1"}
+
+
+def test_queries_are_counted_if_that_is_asked_for(start: Start) -> None:
+    site = start({"queryable-state.enable-statistics": "true"})
+    name = "flink_jobmanager_job_queryableState_numRequests"
+    until(lambda: site.of_job()["records"] > 100)
+    before = scraped(site)[name][0][1]
+
+    site.of_job("/states/query", params={"name": "counts", "key": "3"})
+
+    until(lambda: scraped(site)[name][0][1] > before)
 
 
 @pytest.mark.parametrize("name", ['quoted " name', "back\\slash", "two\nlines", "ünïcode"])

@@ -16,6 +16,7 @@ from tidemark.config.modes import (
     RuntimeExecutionMode,
 )
 from tidemark.config.option import ConfigOption, ConfigOptions
+from tidemark.config.rocksdb_metrics import METRICS_PREFIX, PROPERTIES, TICKERS
 
 if TYPE_CHECKING:
     from tidemark.config.configuration import Configuration
@@ -114,8 +115,9 @@ class Options:
         _key("state.backend.rocksdb.metrics.enabled")
         .boolean_type()
         .default_value(False)
-        .with_description("Report RocksDB's own counters as metrics.")
-        .no_effect("store counters are not reported yet")
+        .with_description(
+            "Report all of RocksDB's properties as metrics, as if each were switched on; no tickers."
+        )
     )
     CHECKPOINTS_DIR = (
         _key("state.checkpoints.dir")
@@ -471,6 +473,16 @@ class Options:
         .default_value("flink")
         .with_description("First word of every metric at /metrics.")
     )
+    LATENCY_INTERVAL = (
+        _key("metrics.latency.interval")
+        .duration_type()
+        .default_value("0 ms")
+        .within(0)
+        .with_description(
+            "How often the time from reading records to having processed them is taken for the metrics `latency_*`; 0 "
+            "means never. All records of an epoch have the latency of the epoch."
+        )
+    )
     LOG_LEVEL = (
         _key("log.level")
         .string_type()
@@ -507,6 +519,21 @@ class Options:
         .with_description("How often periodic watermark generators are asked.")
         .no_effect("watermarks move once per epoch")
     )
+
+
+def rocksdb_metric(name: str) -> ConfigOption[bool]:
+    """The option that switches one of RocksDB's figures on."""
+    what = "ticker, counted all the time" if name in TICKERS else "property"
+    return (
+        _key(METRICS_PREFIX + name)
+        .boolean_type()
+        .default_value(False)
+        .with_description(f"Report RocksDB's {what} of that name as a metric.")
+    )
+
+
+for _name in (*PROPERTIES, *TICKERS):
+    setattr(Options, "ROCKSDB_METRICS_" + _name.replace("-", "_").upper(), rocksdb_metric(_name))
 
 
 def all_options() -> tuple[ConfigOption[Any], ...]:

@@ -41,7 +41,7 @@ from tidemark.protocol.frames import CutRequest
 from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.deployments import deployments, open_savepoint
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
-from tidemark.runtime.progress import Progress, add_numbers
+from tidemark.runtime.progress import LatencyMarks, Progress, add_numbers
 from tidemark.runtime.sinks.factory import make_driver_sink
 from tidemark.runtime.sinks.task import row_tag
 from tidemark.runtime.snapshot_choice import SnapshotChoice
@@ -95,6 +95,7 @@ class JobExecution:
         self.engine = engine
         self.clock = clock
         self.progress = Progress()
+        self.latency = LatencyMarks(settings.configuration.get(Options.LATENCY_INTERVAL))
         self.backend = backend
         self._storage_plan = storage
         self._timers: dict[tuple[int, int], int | None] = {}
@@ -253,6 +254,8 @@ class JobExecution:
         self.progress.epoch = self.epoch
         self.progress.watermark = self.watermarks.lowest()
         self.progress.last_epoch_ms = (time.perf_counter() - started) * 1000
+        if work.inputs or work.dataframes:
+            self.latency.mark(self.clock.now(), self.progress.last_epoch_ms)
         self.epoch += 1
 
     def _take(self, work: EpochWork, result: EpochResult) -> None:

@@ -186,6 +186,7 @@ class LiveJobView:
             replayed=progress.replayed,
             records_in_per_second=records_in,
             latency_ms=round(progress.last_epoch_ms, 3),
+            latency=execution.latency.quantiles(),
             watermark=_known(progress.watermark),
             restored_from=progress.restored_from,
             started_from=settings.savepoint_path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ if TYPE_CHECKING:
     from tidemark.api.graph import Edge
     from tidemark.plan.vertex import Vertex
 
-__all__ = ["Progress", "add_numbers"]
+__all__ = ["LatencyMarks", "Progress", "add_numbers"]
 
+_MARKS_KEPT = 128
+"""As many as Flink's histograms of latencies keep."""
 _CUTS_KEPT = 1000
 """More than the checkpoints anybody keeps to restore from."""
 
@@ -71,6 +74,33 @@ class Progress:
             count for (source, _tag), count in list(self.side_records.items()) if source == edge.source
         )
         return self.records_out.get(edge.source, 0) - sides
+
+
+class LatencyMarks:
+    """How long records took from being read to being processed, taken every so often; read by any thread."""
+
+    def __init__(self, interval_ms: int) -> None:
+        """Take one every `interval_ms`; 0 takes none."""
+        self._interval = interval_ms
+        self._next = 0
+        self._taken: deque[float] = deque(maxlen=_MARKS_KEPT)
+
+    def mark(self, now: int, latency_ms: float) -> None:
+        """An epoch with records has ended, `latency_ms` after it began."""
+        if self._interval and now >= self._next:
+            self._next = now + self._interval
+            self._taken.append(latency_ms)
+
+    def quantiles(self) -> dict[str, float]:
+        """The latest ones in ms; empty while there are none."""
+        ordered = sorted(self._taken.copy())
+        if not ordered:
+            return {}
+        last = len(ordered) - 1
+        shares = {"min": 0.0, "p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+        return {
+            name: round(ordered[min(last, int(share * len(ordered)))], 3) for name, share in shares.items()
+        }
 
 
 def add_numbers(total: dict[str, Any], values: dict[str, Any]) -> None:

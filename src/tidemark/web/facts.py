@@ -143,6 +143,9 @@ class JobFacts(msgspec.Struct, frozen=True):
     replayed: int = 0
     records_in_per_second: float = 0.0
     latency_ms: float | None = None
+    """How long the last epoch took."""
+    latency: dict[str, float] = {}
+    """Quantiles of the latencies that were taken, in ms; empty if none are."""
     watermark: int | None = None
     restored_from: int | None = None
     started_from: str | None = None

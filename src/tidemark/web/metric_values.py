@@ -47,6 +47,7 @@ def job_metrics(job: JobFacts, checkpoints: CheckpointHistory) -> dict[str, Any]
         "fullRestarts": job.restarts,
         "attempt": job.attempt,
         "numRecordsReplayed": job.replayed,
+        **{f"latency_{name}": value for name, value in job.latency.items()},
     }
 
 
