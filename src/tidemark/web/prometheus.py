@@ -37,15 +37,17 @@ class _Families:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._families: dict[str, list[str]] = {}
+        self._metrics: dict[tuple[str, str], str] = {}
 
-    def add(self, scope: str, name: str, labels: Labels, value: Any) -> None:
+    def add(self, scope: str, name: str, labels: str, value: Any) -> None:
+        """Take a sample; `labels` are those of `_rendered`, once for all metrics of one thing."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return
-        metric = _ILLEGAL.sub("_", f"{self._prefix}_{scope}_{name}")
-        if metric[0].isdigit():
-            metric = f"_{metric}"
-        text = ",".join([f'{key}="{_escaped(label)}"' for key, label in labels.items()])
-        self._families.setdefault(metric, []).append(f"{metric}{{{text}}} {_number(value)}")
+        metric = self._metrics.get((scope, name))
+        if metric is None:
+            metric = _ILLEGAL.sub("_", f"{self._prefix}_{scope}_{name}")
+            metric = self._metrics[scope, name] = f"_{metric}" if metric[0].isdigit() else metric
+        self._families.setdefault(metric, []).append(f"{metric}{labels} {_number(value)}")
 
     def text(self) -> str:
         lines = []
@@ -66,24 +68,25 @@ def exposition(views: Iterable[JobView], prefix: str) -> str:
 
 
 def _add_job(families: _Families, view: JobView, job: JobFacts) -> None:
-    labels = {"host": job.host, "job_id": job.job_id, "job_name": job.name}
+    labels = _rendered({"host": job.host, "job_id": job.job_id, "job_name": job.name})
     for name, value in job_metrics(job, view.checkpoints()).items():
         families.add("jobmanager_job", name, labels, value)
-    families.add("jobmanager", "Status_JVM_Memory_Heap_Used", {"host": job.host}, job.rss)
+    families.add("jobmanager", "Status_JVM_Memory_Heap_Used", _rendered({"host": job.host}), job.rss)
     for name, value in job.query_statistics.items():
         families.add("jobmanager_job_queryableState", name, labels, value)
     for slot in job.slots:
-        own = {"host": slot.host, "tm_id": slot_id(job.job_id, slot.index)}
+        own = _rendered({"host": slot.host, "tm_id": slot_id(job.job_id, slot.index)})
         for name, value in slot_metrics(slot).items():
             families.add("taskmanager", name, own, value)
     tasks: dict[tuple[str, int], Labels] = {}
     for vertex in job.vertices:
         for subtask in vertex_subtasks(vertex):
             task = tasks[vertex.name, subtask.index] = _task_labels(job, vertex, subtask)
+            own = _rendered(task)
             for name, value in subtask_metrics(vertex, subtask).items():
-                families.add("taskmanager_job_task", name, task, value)
+                families.add("taskmanager_job_task", name, own, value)
+            operator = _rendered(_operator_labels(task, vertex)) if subtask.native else ""
             for name, value in subtask.native.items():
-                operator = _operator_labels(task, vertex)
                 families.add("taskmanager_job_task_operator", f"rocksdb_{name}", operator, value)
     _add_user_metrics(families, job, tasks)
 
@@ -95,7 +98,7 @@ def _add_user_metrics(families: _Families, job: JobFacts, tasks: Mapping[tuple[s
         if vertex is None:
             continue
         found = tasks.get((vertex.name, slot or 0)) or _task_labels(job, vertex, SubtaskFacts(slot or 0))
-        labels = _operator_labels(found, vertex)
+        labels = _rendered(_operator_labels(found, vertex))
         for name, number in user_values(path.removeprefix(vertex.name + "."), value).items():
             families.add("taskmanager_job_task_operator", name, labels, number)
 
@@ -115,6 +118,10 @@ def _task_labels(job: JobFacts, vertex: VertexFacts, subtask: SubtaskFacts) -> L
 
 def _operator_labels(task: Labels, vertex: VertexFacts) -> Labels:
     return {**task, "operator_id": vertex.id, "operator_name": vertex.name}
+
+
+def _rendered(labels: Labels) -> str:
+    return "{" + ",".join([f'{key}="{_escaped(label)}"' for key, label in labels.items()]) + "}"
 
 
 def _escaped(text: str) -> str:
