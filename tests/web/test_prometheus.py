@@ -127,6 +127,15 @@ def test_rocksdbs_figures_are_metrics_of_their_operator(start: Start) -> None:
     assert {labels["subtask_index"] for labels, _value in found} == {"0", "1"}
 
 
+def test_accesses_to_state_are_timed_if_that_is_asked_for(start: Start) -> None:
+    site = start({"state.latency-track.keyed-state-enabled": "true"})
+    name = "flink_taskmanager_job_task_operator_count_valueStateGetLatency_count"
+
+    found = until(lambda: (s := scraped(site).get(name, ())) and sum(v for _, v in s) > 2 and s)
+
+    assert {labels["operator_name"] for labels, _value in found} == {"KEYED PROCESS"}
+
+
 def test_queries_are_counted_if_that_is_asked_for(start: Start) -> None:
     site = start({"queryable-state.enable-statistics": "true"})
     name = "flink_jobmanager_job_queryableState_numRequests"

@@ -483,6 +483,21 @@ class Options:
             "means never. All records of an epoch have the latency of the epoch."
         )
     )
+    TRACK_STATE_LATENCY = (
+        _key("state.backend.latency-track.keyed-state-enabled")
+        .boolean_type()
+        .default_value(False)
+        .with_synonyms("state.latency-track.keyed-state-enabled")
+        .with_description("Time accesses to keyed state, in nanoseconds, as metrics of the operator.")
+    )
+    TRACK_STATE_INTERVAL = (
+        _key("state.backend.latency-track.sample-interval")
+        .int_type()
+        .default_value(100)
+        .within(1)
+        .with_synonyms("state.latency-track.sample-interval")
+        .with_description("Of so many accesses to keyed state one is timed.")
+    )
     LOG_LEVEL = (
         _key("log.level")
         .string_type()

@@ -20,6 +20,7 @@ from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_queries import LocalQueryServers
+from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sources.factory import make_source
@@ -53,7 +54,7 @@ class LocalExecutor:
             make_source,
             self._clock,
             storage,
-            BackendChoice.of(settings.state_backend),
+            BackendChoice.of(settings.state_backend, timed_accesses(settings.configuration)),
         )
         token = secrets.token_bytes(32)
         queries = LocalQueryServers(engine, token, ports_of(settings, Options.QUERYABLE_SERVER_PORTS))

@@ -6,13 +6,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tidemark.config import Configuration, Options
 from tidemark.protocol.batch import MIN_WATERMARK
 
 if TYPE_CHECKING:
     from tidemark.api.graph import Edge
     from tidemark.plan.vertex import Vertex
 
-__all__ = ["LatencyMarks", "Progress", "add_numbers"]
+__all__ = ["LatencyMarks", "Progress", "add_numbers", "timed_accesses"]
 
 _MARKS_KEPT = 128
 """As many as Flink's histograms of latencies keep."""
@@ -101,6 +102,13 @@ class LatencyMarks:
         return {
             name: round(ordered[min(last, int(share * len(ordered)))], 3) for name, share in shares.items()
         }
+
+
+def timed_accesses(configuration: Configuration) -> int:
+    """Of how many accesses to keyed state one is timed; 0: none is."""
+    if not configuration.get(Options.TRACK_STATE_LATENCY):
+        return 0
+    return configuration.get(Options.TRACK_STATE_INTERVAL)
 
 
 def add_numbers(total: dict[str, Any], values: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
+from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.session import find_or_create_session
 from tidemark.runtime.slot_limits import SlotLimits
@@ -92,7 +93,7 @@ class SparkExecutor:
                 partial(make_source, session=session),
                 SystemClock(),
                 storage,
-                BackendChoice.of(settings.state_backend),
+                BackendChoice.of(settings.state_backend, timed_accesses(settings.configuration)),
             )
             application = str(session.sparkContext.applicationId)
             control = JobControl(

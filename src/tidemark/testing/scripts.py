@@ -25,6 +25,7 @@ from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.protocol.deployment import BackendChoice, StorageChoice
 from tidemark.runtime.execution import CRASH_POINTS, JobExecution
 from tidemark.runtime.local_engine import LocalEngine
+from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.sources.driver import CollectionSource, DriverSource, SourcePoll
 from tidemark.runtime.sources.factory import DriverSourceContext, make_source
 from tidemark.runtime.sources.splits import IndexSplit
@@ -248,7 +249,7 @@ class _Script:
         graph, settings, _caches = environment._prepared("script")
         engine = LocalEngine(self._clock, self._storage, self._pool)
         plan = StoragePlan(self._storage, self._storage, "/script", StorageChoice())
-        backend = BackendChoice.of(settings.state_backend)
+        backend = BackendChoice.of(settings.state_backend, timed_accesses(settings.configuration))
         job = JobExecution(
             graph, settings, self._job_id, engine, self._make_source, self._clock, plan, backend
         )
