@@ -56,6 +56,10 @@ SECTIONS = (
     ("Restart strategy", ("restart-strategy",)),
     ("Execution", ("execution.", "parallelism.", "pipeline.", "task.", "heartbeat.", "metrics.")),
     ("Queryable state", ("queryable-state",)),
+    (
+        "Web server, history, metrics and logs",
+        ("rest.", "web.", "history.", "metrics.", "log.", "state.latency"),
+    ),
 )
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tidemark import Row, errors
 from tidemark.cli.exit_codes import ExitCode, exit_code_of
-from tidemark.cli.query_values import parse_key
 from tidemark.errors import CheckpointError, ConfigError, FailureReason, TidemarkError, UnmappedStateError
+from tidemark.queryablestate.plain_values import parse_key
 from tidemark.rpc.codecs import describe_error, restore_error
 from tidemark.runtime.history import LIMIT, EndedJob, read_history, remember
 

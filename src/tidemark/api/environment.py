@@ -55,7 +55,7 @@ from tidemark.config import (
     resolve_restart_strategy,
     retained_checkpoints,
 )
-from tidemark.config.loader import overlay
+from tidemark.config.loader import layers_of, overlay
 from tidemark.errors import ConfigError, UnsupportedOperationException
 from tidemark.formats.avro import AvroInputFormat
 from tidemark.types.time import TimeLike
@@ -458,6 +458,7 @@ class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
             parallelism=self.get_parallelism(),
             max_parallelism=max_parallelism if max_parallelism > 0 else None,
             configuration=configuration,
+            layers=layers_of(self._programmatic(), self._given),
             checkpointing=checkpointing,
             state_backend=backend,
             checkpoint_storage=storage,

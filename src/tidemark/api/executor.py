@@ -78,6 +78,8 @@ class JobSettings:
     """Number of key groups of every keyed operator that has none of its own; None: derived."""
     configuration: Configuration = field(default_factory=Configuration)
     """Effective: all layers merged, defaults filled in."""
+    layers: dict[str, str] = field(default_factory=dict)
+    """Key -> the layer that set it (`config.loader.layers_of`), for displays."""
     checkpointing: CheckpointSettings = field(default_factory=CheckpointSettings)
     """Always disabled in batch mode."""
     state_backend: StateBackend = field(default_factory=MemoryStateBackend)

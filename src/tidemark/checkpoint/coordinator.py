@@ -254,7 +254,7 @@ class CheckpointCoordinator:
             files = [name for state in event.states.values() for name in state.shared_files()]
             return self._clean_up_after_abort(event.checkpoint_id, files)
         last = pending.acknowledge(event)
-        self.statistics.progressed(pending)
+        self.statistics.progressed(pending, event, now)
         if self._is_expired(pending, now):
             return self._expire_one(pending, now)
         if not last:
@@ -268,7 +268,7 @@ class CheckpointCoordinator:
             return self._clean_up_after_abort(event.checkpoint_id, ())
         del self._pending[pending.checkpoint_id]
         self._failures.succeeded()
-        self.statistics.succeeded(pending.checkpoint_id, now, event.directory)
+        self.statistics.succeeded(pending, now, event.directory)
         if not pending.is_savepoint:
             self._last_end = now
             self._repairing = False

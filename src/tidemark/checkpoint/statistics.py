@@ -6,11 +6,15 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from tidemark.checkpoint.messages import SlotAcknowledged
 from tidemark.checkpoint.metadata.model import SubtaskState
 from tidemark.checkpoint.pending import PendingSnapshot
 from tidemark.errors import FailureReason
 
-__all__ = ["CheckpointRecord", "CheckpointStatistics", "CheckpointStatus"]
+__all__ = ["CheckpointRecord", "CheckpointStatistics", "CheckpointStatus", "StateSize", "SubtaskRecord"]
+
+_SUBTASKS_KEPT = 100_000
+"""Records of subtasks over all snapshots, about 10 MB: those of 2,000 snapshots of a job with 50 of them."""
 
 
 class CheckpointStatus(Enum):
@@ -23,7 +27,7 @@ class CheckpointStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """One snapshot, as listed by REST and the web page."""
+    """One snapshot, as listed by REST and the page."""
 
     checkpoint_id: int
     status: CheckpointStatus
@@ -58,12 +62,44 @@ class CheckpointRecord:
         return None if self.ended_at is None else self.ended_at - self.triggered_at
 
 
+@dataclass(frozen=True, slots=True)
+class SubtaskRecord:
+    """What one subtask did for a snapshot."""
+
+    index: int
+    acknowledged_at: int
+    state_size: int
+    written_size: int
+    sync_ms: int
+    async_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """How large one state was in the newest completed snapshot, over all subtasks."""
+
+    rows: int
+    size: int
+    """Bytes, serialised."""
+
+
 class CheckpointStatistics:
-    """Counts over the whole job and the last `history` records."""
+    """Counts over the whole job and the last `history` records; read by any thread.
+
+    Attributes:
+        changes: Grows with every change of a record, so that whoever computes something from them can keep it.
+        state_sizes: Operator uid -> state -> size in the newest completed snapshot.
+        last_completed: The newest completed snapshot as it was when it completed.
+    """
 
     def __init__(self, history: int = 50) -> None:
         self._history = history
         self._records: OrderedDict[int, CheckpointRecord] = OrderedDict()
+        self._subtasks: OrderedDict[int, dict[str, tuple[SubtaskRecord, ...]]] = OrderedDict()
+        self._subtasks_kept = 0
+        self.changes = 0
+        self.state_sizes: dict[str, dict[str, StateSize]] = {}
+        self.last_completed: CheckpointRecord | None = None
         self.triggered = 0
         self.completed = 0
         self.failed = 0
@@ -79,11 +115,13 @@ class CheckpointStatistics:
             pending.started_at,
             len(pending.slots),
         )
+        self.changes += 1
         while len(self._records) > self._history:
             self._records.popitem(last=False)
 
-    def progressed(self, pending: PendingSnapshot) -> None:
+    def progressed(self, pending: PendingSnapshot, event: SlotAcknowledged, now: int) -> None:
         """A slot acknowledged."""
+        self._remember(event, now)
         states: list[SubtaskState] = [s for e in pending.acknowledged.values() for s in e.states.values()]
         self._change(
             pending.checkpoint_id,
@@ -95,10 +133,14 @@ class CheckpointStatistics:
             alignment_ms=max((event.alignment_ms for event in pending.acknowledged.values()), default=0),
         )
 
-    def succeeded(self, checkpoint_id: int, now: int, directory: str) -> None:
+    def succeeded(self, pending: PendingSnapshot, now: int, directory: str) -> None:
         """A snapshot is complete."""
         self.completed += 1
-        self._change(checkpoint_id, status=CheckpointStatus.COMPLETED, ended_at=now, directory=directory)
+        self.state_sizes = _state_sizes(pending)
+        self._change(
+            pending.checkpoint_id, status=CheckpointStatus.COMPLETED, ended_at=now, directory=directory
+        )
+        self.last_completed = self._records.get(pending.checkpoint_id, self.last_completed)
 
     def aborted(self, checkpoint_id: int, now: int, reason: FailureReason, message: str) -> None:
         """A snapshot was given up."""
@@ -117,9 +159,41 @@ class CheckpointStatistics:
 
     def records(self) -> list[CheckpointRecord]:
         """The records, newest first."""
-        return list(reversed(self._records.values()))
+        return list(reversed(self._records.copy().values()))
+
+    def record(self, checkpoint_id: int) -> CheckpointRecord | None:
+        """The record of that snapshot, None if it is too old or never was."""
+        return self._records.get(checkpoint_id)
+
+    def subtasks(self, checkpoint_id: int) -> dict[str, tuple[SubtaskRecord, ...]]:
+        """Operator uid -> the subtasks that have acknowledged; empty if that was too long ago."""
+        return dict(self._subtasks.get(checkpoint_id, {}))
+
+    def _remember(self, event: SlotAcknowledged, now: int) -> None:
+        known = self._subtasks.setdefault(event.checkpoint_id, {})
+        for uid, state in event.states.items():
+            record = SubtaskRecord(
+                state.index, now, state.state_size, state.written_size, state.sync_ms, state.async_ms
+            )
+            known[uid] = (*known.get(uid, ()), record)
+        self._subtasks_kept += len(event.states)
+        while self._subtasks_kept > _SUBTASKS_KEPT and len(self._subtasks) > 1:
+            _id, oldest = self._subtasks.popitem(last=False)
+            self._subtasks_kept -= sum(len(records) for records in oldest.values())
 
     def _change(self, checkpoint_id: int, **facts: object) -> None:
         record = self._records.get(checkpoint_id)
         if record is not None:
             self._records[checkpoint_id] = replace(record, **facts)  # type: ignore[arg-type]
+            self.changes += 1
+
+
+def _state_sizes(pending: PendingSnapshot) -> dict[str, dict[str, StateSize]]:
+    sizes: dict[str, dict[str, StateSize]] = {}
+    for uid, subtasks in pending.states().items():
+        known = sizes.setdefault(uid, {})
+        for state in subtasks:
+            for table in state.tables:
+                before = known.get(table.meta.name, StateSize(0, 0))
+                known[table.meta.name] = StateSize(before.rows + table.rows, before.size + table.state_size)
+    return sizes

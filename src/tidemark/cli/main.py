@@ -17,6 +17,7 @@ from tidemark.cli.commands.rekey import rekey
 from tidemark.cli.commands.run import run
 from tidemark.cli.commands.savepoints import cancel, savepoint, stop
 from tidemark.cli.commands.snapshots import inspect, verify
+from tidemark.cli.commands.web import web
 from tidemark.cli.exit_codes import ExitCode, exit_code_of
 from tidemark.cli.settings import job_options, settings_of
 from tidemark.errors import TidemarkError
@@ -68,6 +69,7 @@ for _command in (
     diff,
     erase,
     rekey,
+    web,
 ):
     cli.add_command(_command)
 

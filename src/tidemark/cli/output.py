@@ -66,6 +66,10 @@ class Renderer(ABC):
         """A detached program runs, or has already ended well."""
 
     @abstractmethod
+    def web_page(self, address: str) -> None:
+        """A server has opened."""
+
+    @abstractmethod
     def failed_start(self, log: str, tail: str) -> None:
         """A detached program failed before it had a job."""
 
@@ -224,6 +228,10 @@ class TextRenderer(Renderer):
             click.echo(f"Job has been submitted with JobID {job_id}")
         click.echo(f"Process {pid}, log {log}", err=True)
 
+    def web_page(self, address: str) -> None:
+        """Where it is, beside the program's own output."""
+        click.echo(f"Web page: {address}", err=True)
+
     def failed_start(self, log: str, tail: str) -> None:
         """The end of its log."""
         click.echo(tail, err=True)
@@ -323,6 +331,10 @@ class JsonRenderer(Renderer):
     def submitted(self, job_id: str | None, pid: int, log: str) -> None:
         """`job_id`, `pid` and `log`."""
         _dump({"job_id": job_id, "pid": pid, "log": log})
+
+    def web_page(self, address: str) -> None:
+        """`web_page`, beside the program's own output."""
+        _dump({"web_page": address}, err=True)
 
     def failed_start(self, log: str, tail: str) -> None:
         """An error with the end of the log."""

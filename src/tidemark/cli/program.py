@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,17 +109,36 @@ class _Terminated(KeyboardInterrupt):
     """SIGTERM."""
 
 
-def run_attached(program: str, arguments: Sequence[str], settings: ProgramSettings) -> ProgramOutcome:
+def run_attached(
+    program: str,
+    arguments: Sequence[str],
+    settings: ProgramSettings,
+    announce: Callable[[str], None] = lambda _address: None,
+) -> ProgramOutcome:
     """Run the program to its end and its jobs to theirs; an interrupt cancels the jobs.
+
+    Args:
+        program: Path of the program.
+        arguments: Its arguments.
+        settings: What it sees as configured.
+        announce: Told where each web page of its jobs is.
 
     Raises:
         TidemarkError: The program did not catch it.
     """
     from tidemark.runtime.control import ended_jobs, live_jobs
+    from tidemark.runtime.rest import announcing
+
+    told: set[str] = set()
+
+    def tell(address: str) -> None:
+        if address not in told:
+            told.add(address)
+            announce(address)
 
     seen = {job.job_id for job in ended_jobs()}
     outcome = ProgramOutcome()
-    with settings.applied(), _terminable():
+    with settings.applied(), _terminable(), announcing(tell):
         try:
             with execute_program(program, arguments):
                 for runner in live_jobs():

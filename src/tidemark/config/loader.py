@@ -31,6 +31,7 @@ __all__ = [
     "default_parallelism",
     "effective_configuration",
     "environment_variable",
+    "layers_of",
     "load_environment",
     "load_file_configuration",
     "overlay",
@@ -199,3 +200,37 @@ def effective_configuration(
         for key in option.spellings if text is not None else ():
             merged.set_string(key, to_text(text))
     return merged
+
+
+def layers_of(
+    programmatic: Configuration | None = None,
+    configuration: Configuration | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    conf_dir: str | os.PathLike[str] | None = None,
+) -> dict[str, str]:
+    """Key -> which layer set it, the highest one that did: `code`, `configuration`, `environment` or `file`.
+
+    Args:
+        programmatic: What setters were called with.
+        configuration: What the environment was created or configured with.
+        environ: Stands in for the process environment.
+        conf_dir: Stands in for the configuration directory.
+
+    Raises:
+        ConfigError: A file does not parse.
+    """
+    layers = {
+        "file": load_file_configuration(conf_dir, environ),
+        "environment": load_environment(environ),
+        "configuration": configuration or Configuration(),
+        "code": programmatic or Configuration(),
+    }
+    found: dict[str, str] = {}
+    for name, layer in layers.items():
+        for key in layer.key_set():
+            option = find_option(key)
+            for spelling in option.spellings if option is not None else (key,):
+                found.pop(spelling, None)
+            found[key] = name
+    return found

@@ -18,6 +18,7 @@ from tidemark.config.modes import (
     RuntimeExecutionMode,
 )
 from tidemark.config.option import ConfigOption, ConfigOptions
+from tidemark.config.rocksdb_metrics import METRICS_PREFIX, PROPERTIES, TICKERS
 
 if TYPE_CHECKING:
     from tidemark.config.configuration import Configuration
@@ -124,8 +125,9 @@ class Options:
         _key("state.backend.rocksdb.metrics.enabled")
         .boolean_type()
         .default_value(False)
-        .with_description("Report RocksDB's own counters as metrics.")
-        .no_effect("store counters are not reported yet")
+        .with_description(
+            "Report all of RocksDB's properties as metrics, as if each were switched on; no tickers."
+        )
     )
     CHECKPOINTS_DIR = (
         _key("state.checkpoints.dir")
@@ -356,6 +358,13 @@ class Options:
         .with_description("Threads that forward requests of clients; 0 means as many as the parallelism.")
     )
 
+    QUERYABLE_STATISTICS = (
+        _key("queryable-state.enable-statistics")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Count the requests of queryable state and how long they take, as metrics.")
+    )
+
     SAVEPOINT_PATH = (
         _key("execution.savepoint.path")
         .string_type()
@@ -418,6 +427,112 @@ class Options:
             "A slot that does not answer for this long is killed and replaced; one that hears nothing from its "
             "driver for this long ends itself. Longer than the interval (Flink's default is 50 s)."
         )
+    )
+    REST_ENABLED = (
+        _key("rest.enabled")
+        .boolean_type()
+        .default_value(True)
+        .with_description(
+            "Serve REST, metrics and the page from the driver. A job of the local executor outside of `tidemark run` "
+            "gets its server once it has run for two seconds, so that short jobs and tests cost nothing."
+        )
+    )
+    REST_PORT = (
+        _key("rest.port")
+        .int_type()
+        .default_value(8081)
+        .within(0, 65535)
+        .with_description("Port of the web server; if it is taken the next free one. 0 takes any.")
+    )
+    REST_BIND_ADDRESS = (
+        _key("rest.bind-address")
+        .string_type()
+        .default_value("127.0.0.1")
+        .with_description("Address of the web server; any but a loopback address needs `rest.token`.")
+    )
+    REST_TOKEN = (
+        _key("rest.token")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "What callers of the web server must know: `Authorization: Bearer <token>`, or the form at /login."
+        )
+    )
+    REST_CERTIFICATE = (
+        _key("rest.ssl.certificate")
+        .string_type()
+        .no_default_value()
+        .with_description("PEM file with the certificate of the web server; with it, it speaks HTTPS only.")
+    )
+    REST_KEY = (
+        _key("rest.ssl.key")
+        .string_type()
+        .no_default_value()
+        .with_description("PEM file with the key of that certificate, unless it is in the same file.")
+    )
+    CHECKPOINTS_HISTORY = (
+        _key("web.checkpoints.history")
+        .int_type()
+        .default_value(1000)
+        .within(1, 100_000)
+        .with_description(
+            "Checkpoints and savepoints that are remembered for displays (Flink's default is 10)."
+        )
+    )
+    HISTORY_DIR = (
+        _key("history.dir")
+        .string_type()
+        .no_default_value()
+        .with_synonyms("jobmanager.archive.fs.dir")
+        .with_description(
+            "Directory or URI into which ended jobs write what `tidemark web` shows of them, besides the last 50 of "
+            "this machine in `$TIDEMARK_HOME`. May lie on shared storage."
+        )
+    )
+    METRICS_PREFIX = (
+        _key("metrics.prometheus.prefix")
+        .string_type()
+        .default_value("flink")
+        .with_description("First word of every metric at /metrics.")
+    )
+    LATENCY_INTERVAL = (
+        _key("metrics.latency.interval")
+        .duration_type()
+        .default_value("0 ms")
+        .within(0)
+        .with_description(
+            "How often the time from reading records to having processed them is taken for the metrics `latency_*`; 0 "
+            "means never. All records of an epoch have the latency of the epoch."
+        )
+    )
+    TRACK_STATE_LATENCY = (
+        _key("state.backend.latency-track.keyed-state-enabled")
+        .boolean_type()
+        .default_value(False)
+        .with_synonyms("state.latency-track.keyed-state-enabled")
+        .with_description("Time accesses to keyed state, in nanoseconds, as metrics of the operator.")
+    )
+    TRACK_STATE_INTERVAL = (
+        _key("state.backend.latency-track.sample-interval")
+        .int_type()
+        .default_value(100)
+        .within(1)
+        .with_synonyms("state.latency-track.sample-interval")
+        .with_description("Of so many accesses to keyed state one is timed.")
+    )
+    LOG_LEVEL = (
+        _key("log.level")
+        .string_type()
+        .default_value("INFO")
+        .with_description(
+            "Least level of what goes into the log files of a job: DEBUG, INFO, WARNING or ERROR."
+        )
+    )
+    LOG_JSON = (
+        _key("log.json")
+        .boolean_type()
+        .default_value(False)
+        .with_description("Write the log files of a job as JSON, one object per line.")
     )
     PARALLELISM = (
         _key("parallelism.default")
@@ -500,13 +615,6 @@ class Options:
             "Unset, 0 and -1: nothing waits. The getter says 100 ms where nobody set it, as Flink's does."
         )
     )
-    LATENCY_INTERVAL = (
-        _key("metrics.latency.interval")
-        .duration_type()
-        .default_value("0 ms")
-        .with_description("How often sources send markers that measure latency.")
-        .no_effect("the duration of epochs is what `tidemark info` shows")
-    )
     GENERIC_TYPES = (
         _key("pipeline.generic-types")
         .boolean_type()
@@ -535,6 +643,21 @@ class Options:
         .with_description("How much of what Java functions drag along is removed.")
         .no_effect(_NO_JAVA)
     )
+
+
+def rocksdb_metric(name: str) -> ConfigOption[bool]:
+    """The option that switches one of RocksDB's figures on."""
+    what = "ticker, counted all the time" if name in TICKERS else "property"
+    return (
+        _key(METRICS_PREFIX + name)
+        .boolean_type()
+        .default_value(False)
+        .with_description(f"Report RocksDB's {what} of that name as a metric.")
+    )
+
+
+for _name in (*PROPERTIES, *TICKERS):
+    setattr(Options, "ROCKSDB_METRICS_" + _name.replace("-", "_").upper(), rocksdb_metric(_name))
 
 
 def all_options() -> tuple[ConfigOption[Any], ...]:

@@ -93,6 +93,8 @@ class OperatorEnvironment:
     """Called for every state that is registered with a queryable name; None: queryable state is off."""
     batch_mode: bool = False
     """Everything of a key at once, in the order of time, when the bounded input has ended."""
+    track_every: int = 0
+    """One of so many accesses to a keyed state is timed; 0: none."""
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, SMALL_BATCH, B
 from tidemark.state.backend import NO_KEY, KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.key_tokens import key_serializer_for
+from tidemark.state.latency import track_latency
 from tidemark.state.namespace import Namespace, NamespaceKind
 from tidemark.state.operator_state import OperatorStateStore
 from tidemark.state.serializers.registry import serializer_for
@@ -96,6 +97,9 @@ class KeyedOperator(FunctionOperator):
         handle = self._backend.state(descriptor, namespace)
         if descriptor.name not in self._handles:
             self._handles[descriptor.name] = (handle, namespace)
+            if self._environment.track_every:
+                group = self._environment.metrics.add_group(descriptor.name)
+                track_latency(handle, descriptor.kind, group, self._environment.track_every)
             self._changeable_state |= not serializer_for(descriptor.type_info).immutable
             publish = self._environment.publish
             if publish is not None and descriptor.is_queryable():

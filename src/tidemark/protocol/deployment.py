@@ -27,12 +27,14 @@ class BackendChoice:
     """An object with `create_keyed_state_backend(parameters)`, if the program has one."""
     directories: tuple[str, ...] = ()
     """Where backends with files keep them; empty: the slot's scratch directory."""
+    track_every: int = 0
+    """One of so many accesses to a keyed state is timed; 0: none."""
 
     @classmethod
-    def of(cls, backend: StateBackend | None) -> BackendChoice:
+    def of(cls, backend: StateBackend | None, track_every: int = 0) -> BackendChoice:
         """What the program chose; the heap if it chose nothing."""
         if backend is None:
-            return cls()
+            return cls(track_every=track_every)
         custom = backend if backend.store == "custom" else None
         return cls(
             backend.store,
@@ -41,6 +43,7 @@ class BackendChoice:
             backend.store_options(),
             custom,
             tuple(backend.get_db_storage_paths() or ()) if custom is None else (),
+            track_every,
         )
 
 

@@ -30,6 +30,9 @@ class TaskReport:
     partition: int
     records_in: int = 0
     records_out: dict[int, int] = field(default_factory=dict)
+    """Vertex -> records it sent, to side outputs too."""
+    side_records: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(vertex, side output) -> records it sent there."""
     observed: dict[int, int | None] = field(default_factory=dict)
     """Vertex with a watermark strategy -> highest timestamp seen by this task (None: no record)."""
     origins: dict[int, dict[tuple[Any, ...], int]] = field(default_factory=dict)

@@ -197,6 +197,8 @@ class TaskProgress:
     """Source -> split that has been read to its end -> where that was; all so far."""
     staged: dict[int, list[Any]] = field(default_factory=dict)
     """File sink -> files to be published at once, in a job without checkpoints."""
+    side_records: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(vertex, side output) -> records it sent there."""
     groups: dict[str, int] = field(default_factory=dict)
     """Watermark alignment group -> how far the slowest of its sources is here."""
 

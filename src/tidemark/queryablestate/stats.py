@@ -61,6 +61,20 @@ class QueryStatistics:
                 _percentile(ordered, 0.99),
             )
 
+    def figures(self) -> dict[str, float]:
+        """The figures as metrics, by Flink's names where it has them; none while nothing is counted."""
+        if not self._enabled:
+            return {}
+        now = self.summary()
+        return {
+            "numRequests": now.queries,
+            "numFailedRequests": now.failures,
+            "numSuccessfulRequests": now.queries - now.failures,
+            "numKeys": now.keys,
+            **({} if now.p50_ms is None else {"requestDurationP50Ms": round(now.p50_ms, 3)}),
+            **({} if now.p99_ms is None else {"requestDurationP99Ms": round(now.p99_ms, 3)}),
+        }
+
 
 def _percentile(ordered: list[float], share: float) -> float | None:
     return 1000 * ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else None

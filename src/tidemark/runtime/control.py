@@ -21,16 +21,23 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark import wire
 from tidemark.config import ConfigOption, Options
-from tidemark.errors import ConfigError, IllegalStateError
+from tidemark.errors import ConfigError, IllegalStateError, StateNotServedError
 from tidemark.futures import CompletableFuture
+from tidemark.job_logs import JobLog
 from tidemark.jobs import JobRecord, registry_directory, remove_record, write_record
 from tidemark.private_files import private_directory
+from tidemark.queryablestate.plain_values import query_plain
 from tidemark.queryablestate.ports import parse_port_range
 from tidemark.queryablestate.proxy import JobRoute, QueryableStateClientProxy
 from tidemark.rpc import MSGPACK, Handlers, Limits, Server, ServerThreads
+from tidemark.runtime.archive import ArchivedJobView, archive_of, write_archive
 from tidemark.runtime.control_client import MAX_MESSAGE
+from tidemark.runtime.driver_log import open_driver_log
 from tidemark.runtime.history import EndedJob, remember
 from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
+from tidemark.runtime.job_view import LiveJobView
+from tidemark.runtime.remote_view import answer_view
+from tidemark.runtime.rest import RestAccess
 
 if TYPE_CHECKING:
     from tidemark.api.executor import JobSettings
@@ -71,6 +78,9 @@ class JobControl:
         self._runner: JobRunner | None = None
         self._server: Server | None = None
         self._proxy: QueryableStateClientProxy | None = None
+        self._view: LiveJobView | None = None
+        self._rest: RestAccess | None = None
+        self._job_log: JobLog | None = None
         self._withdrawn = threading.Event()
         self._closed = threading.Event()
         self._handlers = Handlers(
@@ -79,8 +89,10 @@ class JobControl:
             info=self._info,
             checkpoints=lambda _: checkpoint_facts(self._job),
             savepoint=lambda arguments: self._wait(self._job.savepoint(arguments.get("directory"))),
+            checkpoint=lambda _: self._wait(self._job.checkpoint()),
             stop=self._stop,
             cancel=self._cancel,
+            view=lambda arguments: answer_view(self._shown, arguments),
         )
         self.address = ""
 
@@ -88,6 +100,16 @@ class JobControl:
     def _job(self) -> JobRunner:
         assert self._runner is not None
         return self._runner
+
+    @property
+    def _shown(self) -> LiveJobView:
+        assert self._view is not None
+        return self._view
+
+    @property
+    def web_address(self) -> str | None:
+        """Where the job's page is, None while there is none."""
+        return None if self._rest is None else self._rest.address
 
     @property
     def query_port(self) -> int | None:
@@ -107,6 +129,7 @@ class JobControl:
             private_directory(registry_directory())
         self._runner = runner
         settings = runner.execution.settings
+        rest = RestAccess(settings.configuration, at_once=self._endpoint.application_id is not None)
         listener, self.address = wire.listen(self._endpoint.listen_at)
         try:
             if settings.configuration.get(Options.QUERYABLE_STATE_ENABLE):
@@ -137,6 +160,23 @@ class JobControl:
         except OSError as exc:
             _log.warning("Job %s cannot be found by other processes: %s", runner.execution.job_id, exc)
         _live[runner.execution.job_id] = self
+        self._job_log = open_driver_log(runner.execution)
+        self._view = LiveJobView(runner, self._query, self._query_statistics)
+        self._rest = rest
+        try:
+            rest.open(self._view)
+        except ConfigError:
+            self._withdraw()
+            raise
+
+    def _withdraw(self) -> None:
+        """The job is not going to be: undo what `open` did."""
+        with contextlib.suppress(OSError):
+            remove_record(self._job.execution.job_id)
+        _live.pop(self._job.execution.job_id, None)
+        self._close_sockets()
+        if self._job_log is not None:
+            self._job_log.close()
 
     def close(self) -> None:
         """Withdraw the job: no more requests, no record, an entry in the history. Idempotent."""
@@ -146,16 +186,31 @@ class JobControl:
         ended = _ended_job(runner, self._endpoint.application_id)
         with contextlib.suppress(OSError):
             remove_record(ended.job_id)
-        try:
-            remember(ended)
-        except (OSError, ConfigError) as exc:
-            _log.warning("The history of jobs was not written: %s", exc)
+        archived = self._archive(ended)
         self._withdrawn.set()
+        if self._rest is not None:
+            self._rest.close(archived)
         self._close_sockets()
         self._endpoint.release()
+        if self._job_log is not None:
+            self._job_log.close()
         _ended.append(ended)
         _live.pop(ended.job_id, None)
         self._closed.set()
+
+    def _archive(self, ended: EndedJob) -> ArchivedJobView | None:
+        """Remember the job on this machine, and where `history.dir` says."""
+        if self._view is None:
+            return None
+        try:
+            self._view.ended(ended.end_time)
+            archive = archive_of(self._view)
+            kept = remember(ended)
+            write_archive(archive, self._job.execution.settings.configuration.get(Options.HISTORY_DIR), kept)
+        except (OSError, ConfigError) as exc:
+            _log.warning("The history of jobs was not written: %s", exc)
+            return None
+        return ArchivedJobView(archive)
 
     def settle(self) -> bool:
         """Let a job that has ended finish `close`; False if it has not ended."""
@@ -172,7 +227,12 @@ class JobControl:
 
     def _info(self, _arguments: dict[str, Any]) -> dict[str, Any]:
         facts = job_facts(self._job, self._endpoint.application_id)
-        return {**facts, "control_address": self.address, "query_port": self.query_port}
+        return {
+            **facts,
+            "control_address": self.address,
+            "query_port": self.query_port,
+            "web_address": self.web_address,
+        }
 
     def _stop(self, arguments: dict[str, Any]) -> dict[str, Any]:
         path = self._wait(self._job.stop(bool(arguments.get("drain")), arguments.get("directory")))
@@ -207,7 +267,8 @@ class JobControl:
     # Queryable state
 
     def _open_proxy(self, settings: JobSettings) -> QueryableStateClientProxy:
-        return QueryableStateClientProxy(
+        configuration = settings.configuration
+        proxy = QueryableStateClientProxy(
             ports_of(settings, Options.QUERYABLE_PROXY_PORTS),
             self._endpoint.token,
             self._route,
@@ -216,6 +277,24 @@ class JobControl:
                 settings, Options.QUERYABLE_PROXY_NETWORK_THREADS, Options.QUERYABLE_PROXY_QUERY_THREADS
             ),
         )
+        if configuration.get(Options.QUERYABLE_STATISTICS):
+            proxy.statistics.enable()
+        return proxy
+
+    def _query(self, name: str, key: Any) -> Any:
+        """Look a key of a queryable state up, as `tidemark query` does."""
+        if self.query_port is None:
+            raise StateNotServedError(
+                f"Job {self._job.execution.job_id} serves no queries. Set queryable-state.enable to true.",
+                job_id=self._job.execution.job_id,
+                name=name,
+            )
+        return query_plain(
+            self._endpoint.host, self.query_port, self._endpoint.token, self._job.execution.job_id, name, key
+        )
+
+    def _query_statistics(self) -> dict[str, float]:
+        return {} if self._proxy is None else self._proxy.statistics.figures()
 
     def _route(self, job_id: str) -> JobRoute | None:
         runner = self._job

@@ -101,6 +101,13 @@ class Engine(Protocol):
         A slot that user code keeps from answering within `timeout` seconds is there with what it said last.
         """
 
+    def figures(self, timeout: float) -> list[dict[str, Any]]:
+        """Figures of every slot for displays, from any thread: those of `SlotHost.figures` and of its process.
+
+        Each has its age in `age_ms`. A slot that user code keeps from answering within `timeout` seconds is there
+        with what it said last.
+        """
+
     def slot_pids(self) -> dict[int, int]:
         """Process id of every slot; from any thread."""
 

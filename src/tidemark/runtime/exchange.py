@@ -161,8 +161,6 @@ class Exchange:
             self._task.report.position = status
             self._task.report.records_in += status["taken"]
         for tag, records in self._answers.records(sections, body, slot):
-            if self.vertex.kind is NodeKind.SOURCE:
-                self._task.report.records_in += len(records)
             self._task.emit(self.vertex.id, tag, records)
 
 

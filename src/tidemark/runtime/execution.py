@@ -41,7 +41,7 @@ from tidemark.protocol.frames import CutRequest
 from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.deployments import deployments, open_savepoint
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
-from tidemark.runtime.progress import Progress, add_numbers
+from tidemark.runtime.progress import LatencyMarks, Progress, add_numbers
 from tidemark.runtime.sinks.factory import make_driver_sink
 from tidemark.runtime.sinks.task import row_tag
 from tidemark.runtime.snapshot_choice import SnapshotChoice
@@ -95,6 +95,7 @@ class JobExecution:
         self.engine = engine
         self.clock = clock
         self.progress = Progress()
+        self.latency = LatencyMarks(settings.configuration.get(Options.LATENCY_INTERVAL))
         self.backend = backend
         self._storage_plan = storage
         self._timers: dict[tuple[int, int], int | None] = {}
@@ -187,8 +188,10 @@ class JobExecution:
         self.snapshots.new_attempt(self._participants(), first=self.attempt == 0)
         self.progress.first_checkpoint = self.coordinator.next_checkpoint_id
         self.progress.restored_from = None if snapshot is None else snapshot.checkpoint_id
+        self.progress.restored(self.progress.restored_from)
         if snapshot is not None:
             self.coordinator.statistics.restored += 1
+        _log.info("Attempt %s starts from checkpoint %s", self.attempt, self.progress.restored_from)
         self._running = True
 
     def _participants(self) -> frozenset[int]:
@@ -291,6 +294,8 @@ class JobExecution:
         self.progress.epoch = self.epoch
         self.progress.watermark = self.watermarks.lowest()
         self.progress.last_epoch_ms = (time.perf_counter() - started) * 1000
+        if work.inputs or work.dataframes:
+            self.latency.mark(self.clock.now(), self.progress.last_epoch_ms)
         self.epoch += 1
 
     def _take(self, work: EpochWork, result: EpochResult) -> None:
@@ -305,6 +310,8 @@ class JobExecution:
             add_numbers(self.progress.task_metrics, report.metrics)
             for vertex, count in report.records_out.items():
                 self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
+            for side, count in report.side_records.items():
+                self.progress.side_records[side] = self.progress.side_records.get(side, 0) + count
         self._timers.update(_next_timers(result))
         self.watermarks.epoch_done(work.directive.watermarks)
         self.watermarks.rounds.observe(result.reports)
@@ -367,6 +374,7 @@ class JobExecution:
 
     def _take_stock(self, checkpoint_id: int) -> DriverState:
         """Nothing is in flight: where sources stand, how far time is; sinks prepare their commit."""
+        self.progress.cut(checkpoint_id)
         positions = {
             source.vertex.uid: pack(position)
             for source in self.sources.values()

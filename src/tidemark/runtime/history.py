@@ -64,8 +64,8 @@ def read_history() -> list[EndedJob]:
     return jobs
 
 
-def remember(job: EndedJob) -> None:
-    """Append a job and drop the oldest ones beyond the limit.
+def remember(job: EndedJob) -> set[str]:
+    """Append a job and drop the oldest ones beyond the limit; returns the ids of those that are kept.
 
     Raises:
         OSError: The directory cannot be written.
@@ -80,6 +80,7 @@ def remember(job: EndedJob) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(b"".join([msgspec.json.encode(entry) + b"\n" for entry in kept]))
         os.replace(temporary, path)
+    return {entry.job_id for entry in kept}
 
 
 def _path() -> Path:

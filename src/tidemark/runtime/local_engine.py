@@ -34,6 +34,7 @@ from tidemark.runtime.task import run_split
 from tidemark.runtime.worker import Abandoned, Worker
 from tidemark.scratch import ScratchDirectory
 from tidemark.slot.host import SlotHost
+from tidemark.slot.processes import process_figures
 from tidemark.subtask.snapshots import acknowledgement
 
 __all__ = ["FencedSink", "LocalEngine"]
@@ -110,6 +111,7 @@ class LocalEngine:
         self.hosts: list[SlotHost] = []
         """The slots of the attempt."""
         self._statistics = SlotStatistics()
+        self._figures = SlotStatistics()
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()
         self._pool: SnapshotPool = pool or SnapshotThreads()
         self._plan: JobPlan | None = None
@@ -124,6 +126,7 @@ class LocalEngine:
         self.settle()
         self._plan = plan
         self._statistics.clear()
+        self._figures.clear()
         self._interrupted.clear()
         self._left = threading.Event()
         root = Path(self._scratch.name)
@@ -268,15 +271,26 @@ class LocalEngine:
 
     def stats(self, timeout: float) -> list[dict[str, Any]]:
         """Statistics of every host; what it said last of one that is busy."""
+        answers = self._ask_all(SlotHost.stats, timeout)
+        return self._statistics.update(answers, list(answers))
+
+    def figures(self, timeout: float) -> list[dict[str, Any]]:
+        """Figures of every host; what it said last of one that is busy."""
+        process = process_figures()
+        answers = self._ask_all(lambda host, patience: {**host.figures(patience), **process}, timeout)
+        return self._figures.update(answers, list(answers))
+
+    def _ask_all(
+        self, question: Callable[[SlotHost, float], dict[str, Any]], timeout: float
+    ) -> dict[int, Any]:
         deadline = time.monotonic() + timeout
         answers: dict[int, Any] = {}
-        hosts = list(self.hosts)
-        for slot, host in enumerate(hosts):
+        for slot, host in enumerate(list(self.hosts)):
             try:
-                answers[slot] = host.stats(max(0.0, deadline - time.monotonic()))
+                answers[slot] = question(host, max(0.0, deadline - time.monotonic()))
             except TimeoutError as exc:
                 answers[slot] = exc
-        return self._statistics.update(answers, list(range(len(hosts))))
+        return answers
 
     def slot_pids(self) -> dict[int, int]:
         """Every slot lives in this process."""

@@ -26,6 +26,7 @@ from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_queries import LocalQueryServers
+from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sources.factory import make_source
@@ -87,7 +88,7 @@ class LocalExecutor:
     ) -> JobExecution:
         """The job with its engine, in the mode that fits; `undo` stops the engine."""
         choice = choose_mode(graph, settings)
-        backend = BackendChoice.of(settings.state_backend)
+        backend = BackendChoice.of(settings.state_backend, timed_accesses(settings.configuration))
         cancellation = Cancellation.of(settings.configuration)
         files = LocalArtifacts(settings.artifacts)
         clock = self._clock

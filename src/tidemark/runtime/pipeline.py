@@ -196,6 +196,9 @@ class Flow:
             return
         report = self.report.records_out
         report[vertex_id] = report.get(vertex_id, 0) + len(records)
+        if tag is not None:
+            side = self.report.side_records
+            side[vertex_id, tag] = side.get((vertex_id, tag), 0) + len(records)
         for consumer in self._consumers.get((vertex_id, tag), ()):
             consumer(records)
         for head in self._heads.get((vertex_id, tag), ()):

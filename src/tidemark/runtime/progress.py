@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tidemark.config import Configuration, Options
 from tidemark.protocol.batch import MIN_WATERMARK
 
-__all__ = ["Progress", "add_numbers"]
+if TYPE_CHECKING:
+    from tidemark.api.graph import Edge
+    from tidemark.plan.vertex import Vertex
+
+__all__ = ["LatencyMarks", "Progress", "add_numbers", "timed_accesses"]
+
+_MARKS_KEPT = 128
+"""As many as Flink's histograms of latencies keep."""
+_CUTS_KEPT = 1000
+"""More than the checkpoints anybody keeps to restore from."""
 
 
 @dataclass(slots=True)
@@ -17,6 +28,11 @@ class Progress:
     epoch: int = 0
     records: int = 0
     records_out: dict[int, int] = field(default_factory=dict)
+    """Vertex -> records it sent over all attempts, to side outputs too."""
+    side_records: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(vertex, side output) -> records it sent there."""
+    replayed: int = 0
+    """Records that had been read before and were read again because an attempt failed."""
     last_epoch_ms: float = 0.0
     watermark: int = MIN_WATERMARK
     attempt: int = 0
@@ -29,6 +45,72 @@ class Progress:
     """Task of a continuous job -> how much of its time it lately worked, waited for slots, had nothing to do."""
     task_metrics: dict[str, Any] = field(default_factory=dict)
     """Counters of functions fused into tasks, summed over all epochs."""
+
+    _read_at: dict[int, int] = field(default_factory=dict)
+    """Checkpoint -> `records` at its barrier."""
+
+    def cut(self, checkpoint_id: int) -> None:
+        """The barrier of a checkpoint is here."""
+        self._read_at[checkpoint_id] = self.records
+        if len(self._read_at) > _CUTS_KEPT:
+            del self._read_at[next(iter(self._read_at))]
+
+    def restored(self, checkpoint_id: int | None) -> None:
+        """An attempt goes on from that snapshot, or from the beginning: what was read since comes again.
+
+        Nothing does for the first attempt, whatever it starts from.
+        """
+        at = -1 if checkpoint_id is None else checkpoint_id
+        self.replayed += self.records - self._read_at.get(at, 0)
+        self._read_at[at] = self.records
+
+    def records_in(self, vertex: Vertex) -> int:
+        """Records a vertex has received over all attempts; of a source those it has read."""
+        if not vertex.inputs:
+            return self.records_out.get(vertex.id, 0)
+        return sum(self._sent(edge) for edge in vertex.inputs)
+
+    def _sent(self, edge: Edge) -> int:
+        if edge.tag is not None:
+            return self.side_records.get((edge.source, edge.tag), 0)
+        sides = sum(
+            count for (source, _tag), count in list(self.side_records.items()) if source == edge.source
+        )
+        return self.records_out.get(edge.source, 0) - sides
+
+
+class LatencyMarks:
+    """How long records took from being read to being processed, taken every so often; read by any thread."""
+
+    def __init__(self, interval_ms: int) -> None:
+        """Take one every `interval_ms`; 0 takes none."""
+        self._interval = interval_ms
+        self._next = 0
+        self._taken: deque[float] = deque(maxlen=_MARKS_KEPT)
+
+    def mark(self, now: int, latency_ms: float) -> None:
+        """An epoch with records has ended, `latency_ms` after it began."""
+        if self._interval and now >= self._next:
+            self._next = now + self._interval
+            self._taken.append(latency_ms)
+
+    def quantiles(self) -> dict[str, float]:
+        """The latest ones in ms; empty while there are none."""
+        ordered = sorted(self._taken.copy())
+        if not ordered:
+            return {}
+        last = len(ordered) - 1
+        shares = {"min": 0.0, "p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+        return {
+            name: round(ordered[min(last, int(share * len(ordered)))], 3) for name, share in shares.items()
+        }
+
+
+def timed_accesses(configuration: Configuration) -> int:
+    """Of how many accesses to keyed state one is timed; 0: none is."""
+    if not configuration.get(Options.TRACK_STATE_LATENCY):
+        return 0
+    return configuration.get(Options.TRACK_STATE_INTERVAL)
 
 
 def add_numbers(total: dict[str, Any], values: dict[str, Any]) -> None:

@@ -28,11 +28,12 @@ from tidemark.errors import (
 )
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID
+from tidemark.job_logs import bind_thread
 from tidemark.protocol.failure import is_curable
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.execution import JobExecution
 
-__all__ = ["JobRunner"]
+__all__ = ["AttemptFailure", "JobRunner"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,20 @@ _LAST_STATISTICS_S = 60.0
 
 _FINAL_TRIES = 3
 """How often the checkpoint at the end of input is tried where failures are tolerated."""
+
+
+_FAILURES_KEPT = 100
+"""Attempts whose failures displays can show."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailure:
+    """Why an attempt ended."""
+
+    at: int
+    """Milliseconds since the epoch."""
+    attempt: int
+    error: BaseException
 
 
 class _Cancelled(Exception):
@@ -92,6 +107,8 @@ class JobRunner:
         self.failures: list[int] = []
         self.failure: BaseException | None = None
         """Why the last attempt ended, for displays."""
+        self.attempt_failures: deque[AttemptFailure] = deque(maxlen=_FAILURES_KEPT)
+        """Why attempts ended, oldest first, for displays."""
         self._requests: deque[_Request] = deque()
         """Served in the job's thread, oldest first, or refused when the job is over."""
         self._cancelled = threading.Event()
@@ -131,6 +148,11 @@ class JobRunner:
         self._refuse_in_batch_mode()
         return self._ask(lambda: self.execution.snapshots.request_savepoint(target))
 
+    def checkpoint(self) -> CompletableFuture[str]:
+        """Ask for a checkpoint now; the future gets its id as text."""
+        self._refuse_in_batch_mode()
+        return self._ask(self.execution.snapshots.request_checkpoint)
+
     def stop(self, drain: bool, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint and the end of the job."""
         self._refuse_in_batch_mode()
@@ -165,6 +187,7 @@ class JobRunner:
     # The job's thread
 
     def _run(self) -> None:
+        bind_thread(self.execution.job_id)
         end, error = JobEnd.FAILED, None
         try:
             end, error = self._attempts()
@@ -239,6 +262,9 @@ class JobRunner:
                     return JobEnd.CANCELED, None
                 failure: Exception = exc
             self.failure = failure
+            self.attempt_failures.append(
+                AttemptFailure(self.execution.clock.now(), self.execution.attempt, failure)
+            )
             try:
                 self.execution.abandon_attempt()
             except Exception:

@@ -19,6 +19,7 @@ from tidemark.errors import SlotLostError
 from tidemark.protocol.events import SlotEvent, SlotLost
 from tidemark.rpc import Acceptor, Client
 from tidemark.runtime.cancellation import wait_for_all
+from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.processes import kill_process
@@ -70,6 +71,7 @@ class SlotManager:
         bind: str | None,
         query_ports: list[int],
         limits: SlotLimits | None = None,
+        log: SlotLogging | None = None,
     ) -> None:
         """Start the control server.
 
@@ -82,7 +84,9 @@ class SlotManager:
             bind: Address slots bind to; None lets each find its own.
             query_ports: Ports for the queryable state server of a slot.
             limits: Heartbeat, and patience with user code.
+            log: What goes into the log files of slots.
         """
+        self._logging = log or SlotLogging()
         self._limits = limits or SlotLimits()
         self.while_waiting: Callable[[], None] = lambda: None
         """Called in the job's thread while it waits for slots; what it raises ends the wait."""
@@ -123,6 +127,8 @@ class SlotManager:
                 "bind": self._bind,
                 "query_ports": self._query_ports,
                 "lease_s": self._limits.heartbeat_timeout_s,
+                "log_level": self._logging.level,
+                "log_json": self._logging.as_json,
             }
             for index in missing
         ]

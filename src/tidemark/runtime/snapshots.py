@@ -46,6 +46,7 @@ from tidemark.checkpoint.presence import has_vanished, missing_files
 from tidemark.checkpoint.retention import discard, discard_job, discard_spent, mark_quarantined
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
+from tidemark.config import Options
 from tidemark.errors import CheckpointError, FailureReason, StorageError
 from tidemark.futures import CompletableFuture
 from tidemark.plan.job_plan import JobPlan
@@ -137,6 +138,8 @@ class JobSnapshots:
         self._backend = backend
         self.layout = JobLayout.create(storage.root, plan.job_id)
         self._savepoints: dict[str, CompletableFuture[str]] = {}
+        self._wanted: list[tuple[int, CompletableFuture[str]]] = []
+        """Who waits for a checkpoint of that id or a later one."""
         self._requests = itertools.count()
         self.fenced = False
         """Whether a newer driver of the lineage owns the sinks; it may depend on our snapshots, so they stay."""
@@ -146,7 +149,10 @@ class JobSnapshots:
         """Snapshots that every slot acknowledged while something else was under way."""
         self._discarded = False
         """Whether the job's checkpoints have been deleted for good."""
-        self.coordinator = CheckpointCoordinator(settings.checkpointing, restored_from=restored)
+        history = settings.configuration.get(Options.CHECKPOINTS_HISTORY)
+        self.coordinator = CheckpointCoordinator(
+            settings.checkpointing, restored_from=restored, history=history
+        )
 
     def handle(self, event: Event) -> None:
         """Tell the coordinator, and carry out what it says, and what it says to that.
@@ -196,6 +202,13 @@ class JobSnapshots:
         self.observe(SavepointRequested(request))
         return future
 
+    def request_checkpoint(self) -> CompletableFuture[str]:
+        """Ask for a checkpoint at the next barrier; the future gets its id as text."""
+        future: CompletableFuture[str] = CompletableFuture()
+        self._wanted.append((self.coordinator.next_checkpoint_id, future))
+        self.coordinator.request_checkpoint(self._clock.now())
+        return future
+
     def quarantine(self, snapshot: CompletedSnapshot, problem: str) -> None:
         """A completed snapshot is damaged: keep it, say so, and do not restore from it again."""
         _log.error(
@@ -211,12 +224,14 @@ class JobSnapshots:
 
     def new_attempt(self, slots: frozenset[int], *, first: bool) -> None:
         """Nothing that an earlier attempt has begun can complete; a crash may have left files of it."""
+        self._refuse_wanted("The job restarted before the checkpoint began.")
         if not first and self._settings.checkpointing.enabled:
             self._discard_leftovers()
         self.handle(Started(slots))
 
     def sweep(self) -> None:
         """Every slot is gone now: remove what they still wrote for snapshots that were given up."""
+        self._refuse_wanted("The job has ended.")
         if self.fenced:
             return
         for request in self.coordinator.aborted_savepoints():
@@ -248,6 +263,8 @@ class JobSnapshots:
                 return self._complete(command)
             case NotifyAborted():
                 self._effects.abort(command.checkpoint_id)
+                if command.savepoint is None:
+                    self._answer_wanted(command.checkpoint_id, command)
                 if command.savepoint is not None:
                     self._fail_savepoint(command.savepoint, command.reason, command.message)
                 elif command.reason.counts_as_failure:
@@ -378,7 +395,27 @@ class JobSnapshots:
             if command.savepoint is not None:
                 self.took_savepoint = True
                 self._savepoints.pop(command.savepoint.request_id).set_result(command.directory)
+            else:
+                self._answer_wanted(command.checkpoint_id)
         return SinksCommitted(command.checkpoint_id)
+
+    def _answer_wanted(self, checkpoint_id: int, aborted: NotifyAborted | None = None) -> None:
+        """A checkpoint has ended: tell those who waited for it."""
+        waiting, self._wanted = self._wanted, []
+        for wanted, future in waiting:
+            if checkpoint_id < wanted:
+                self._wanted.append((wanted, future))
+            elif aborted is None:
+                future.set_result(str(checkpoint_id))
+            else:
+                future.set_exception(
+                    CheckpointError(aborted.message, reason=aborted.reason, checkpoint_id=checkpoint_id)
+                )
+
+    def _refuse_wanted(self, message: str) -> None:
+        waiting, self._wanted = self._wanted, []
+        for _wanted, future in waiting:
+            future.set_exception(CheckpointError(message, reason=FailureReason.NOT_RUNNING))
 
     def _fail_savepoint(self, request: SavepointRequest, reason: FailureReason, message: str) -> None:
         future = self._savepoints.pop(request.request_id, None)

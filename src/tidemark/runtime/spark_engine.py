@@ -77,6 +77,7 @@ class SparkEngine:
         self._columns: dict[int | None, Any] = {}
         self._tagged = threading.local()
         self._statistics = SlotStatistics()
+        self._figures = SlotStatistics()
         self._cancellation = cancellation or Cancellation()
         self.worker = Worker(f"epochs-{job_id[:8]}")
         self.query_addresses: dict[int, str] = {}
@@ -89,6 +90,7 @@ class SparkEngine:
         if attempt:
             self.settle()
         self._statistics.clear()
+        self._figures.clear()
         if self._closure is None or plan is not self._plan:
             self._plan = plan
             self._closure = TaskClosure(
@@ -255,6 +257,11 @@ class SparkEngine:
         """Statistics of every slot; what it said last of one that is busy."""
         answers = self._slots.ask_all("stats", timeout / 2, timeout)
         return self._statistics.update(answers, list(answers))
+
+    def figures(self, timeout: float) -> list[dict[str, Any]]:
+        """Figures of every slot; what it said last of one that is busy."""
+        answers = self._slots.ask_all("figures", timeout / 2, timeout)
+        return self._figures.update(answers, list(answers))
 
     def slot_pids(self) -> dict[int, int]:
         """Process id of every slot."""

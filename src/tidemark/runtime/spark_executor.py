@@ -22,9 +22,11 @@ from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.spark_engine import ContinuousSparkEngine
 from tidemark.runtime.continuous.task_links import TaskLinks
 from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
+from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
+from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.session import find_or_create_session
 from tidemark.runtime.slot_limits import SlotLimits
@@ -86,6 +88,7 @@ class SparkExecutor:
             "127.0.0.1" if _is_local(session) else None,
             ports,
             limits,
+            SlotLogging.of(configuration),
         )
 
         def release() -> None:
@@ -93,7 +96,7 @@ class SparkExecutor:
                 sockets.cleanup()
 
         try:
-            backend = BackendChoice.of(settings.state_backend)
+            backend = BackendChoice.of(settings.state_backend, timed_accesses(settings.configuration))
             execution: JobExecution
             engine: SparkEngine
             if choice.continuous:

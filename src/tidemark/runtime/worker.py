@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from tidemark.job_logs import bind_thread, bound_job
 from tidemark.runtime.cancellation import wait_for
 from tidemark.slot.stacks import operator_stacks
 
@@ -84,6 +85,7 @@ class _Lane:
     def __init__(self, name: str) -> None:
         self.calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._abandoned = False
+        self._job = bound_job()
         self.thread = _LaneThread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
@@ -96,6 +98,7 @@ class _Lane:
         )
 
     def _run(self) -> None:
+        bind_thread(self._job)
         try:
             while not self._abandoned:
                 call = self.calls.get()

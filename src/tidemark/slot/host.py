@@ -42,6 +42,7 @@ from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.protocol.frames import BatchHeader, CutRequest
 from tidemark.slot.alignment import AlignmentTimes
+from tidemark.slot.figures import operator_figures
 from tidemark.slot.gate import Gate
 from tidemark.slot.mailbox import Mailbox
 from tidemark.slot.slot_subtask import SlotSubtask
@@ -331,6 +332,26 @@ class SlotHost:
                 if backend is not None:
                     entries += backend.num_entries()
             return {"entries": entries, "metrics": self.metrics.snapshot()}
+
+        return self._mailbox.ask(collect, timeout)  # type: ignore[no-any-return]
+
+    def figures(self, timeout: float | None = None) -> dict[str, Any]:
+        """What displays show of this slot; nothing is counted that is not known anyway.
+
+        Returns:
+            `slot`, `metrics` of user functions, and `operators`: uid -> figures of its subtask here.
+
+        Raises:
+            TimeoutError: User code did not let the question in within `timeout` seconds.
+        """
+
+        def collect() -> dict[str, Any]:
+            deployment = self._deployment
+            return {
+                "slot": None if deployment is None else deployment.slot,
+                "metrics": self.metrics.snapshot(),
+                "operators": {task.info.uid: operator_figures(task) for task in self._tasks.values()},
+            }
 
         return self._mailbox.ask(collect, timeout)  # type: ignore[no-any-return]
 

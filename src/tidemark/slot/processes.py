@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from typing import Any
+
 import psutil
 
-__all__ = ["kill_process", "process_started"]
+__all__ = ["kill_process", "process_figures", "process_started"]
 
 _TOLERANCE_S = 2.0
 """The system derives start times from its clock, which may have been set since; a pid is not used again so soon."""
@@ -13,6 +17,19 @@ _TOLERANCE_S = 2.0
 def process_started() -> float:
     """When this process began, in seconds since the epoch."""
     return float(psutil.Process().create_time())
+
+
+def process_figures() -> dict[str, Any]:
+    """What displays show of this process: `pid`, `host`, `rss` (bytes) and `cpu_s` (processor time so far)."""
+    process = psutil.Process()
+    with process.oneshot():
+        times = process.cpu_times()
+        return {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "rss": int(process.memory_info().rss),
+            "cpu_s": round(times.user + times.system, 2),
+        }
 
 
 def kill_process(pid: int, started: float) -> bool:

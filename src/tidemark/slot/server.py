@@ -24,13 +24,14 @@ from tidemark.checkpoint.messages import SlotDeclined
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
 from tidemark.errors import CheckpointError
+from tidemark.job_logs import JobLog, LogOwner
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotReady
 from tidemark.protocol.frames import CutRequest
 from tidemark.rpc import EVENT, Handlers, Incoming, Server, ServerThreads
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
-from tidemark.slot.processes import process_started
+from tidemark.slot.processes import process_figures, process_started
 from tidemark.slot.stacks import operator_stacks
 from tidemark.subtask.snapshots import acknowledgement
 from tidemark.wire import PATIENCE_S, Connection, SharedConnection, WireClosed, connect, listen
@@ -50,12 +51,15 @@ class SlotServer:
 
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
-                (host), `query_ports`, `query_threads` (receiving, answering), `lease_s` (seconds).
+                (host), `query_ports`, `query_threads` (receiving, answering), `lease_s` (seconds), `log_level`,
+                `log_json`.
         """
         self._settings = settings
         self._token = bytes.fromhex(settings["token"])
         self._scratch = Path(settings["scratch"])
         self._host = SlotHost(SystemClock(), FileSystemStorage(), self._scratch / "state")
+        owner = LogOwner(settings["job_id"], lambda: max(0, self._host.current_attempt()), settings["slot"])
+        JobLog(owner, level=settings.get("log_level", logging.INFO), as_json=settings.get("log_json", False))
         self._host.on_ready = lambda: self._event(SlotReady(settings["slot"]))
         self._host.on_cut = self._write_soon
         self._host.on_declined = self._declined
@@ -89,6 +93,7 @@ class SlotServer:
             aborted=self._host.notify_aborted,
             stop=self._stop,
             stats=self._host.stats,
+            figures=self._figures,
         )
 
     def run(self) -> None:
@@ -116,7 +121,8 @@ class SlotServer:
                 if request.name in self._at_once:
                     self._at_once.answer(request)
                 else:
-                    (self._questions if request.name == "stats" else self._work).put(request)
+                    question = request.name in ("stats", "figures")
+                    (self._questions if question else self._work).put(request)
         except WireClosed:
             self._exit("the driver is gone")
 
@@ -148,6 +154,7 @@ class SlotServer:
 
     def _deploy(self, deployment: Deployment) -> dict[str, Any]:
         self._host.deploy(deployment)
+        _log.info("Operators are deployed, restored from checkpoint %s", deployment.restored_id)
         if deployment.queryable and self._query_server is None:
             from tidemark.queryablestate.server import QueryableStateServer
 
@@ -163,6 +170,9 @@ class SlotServer:
             "query_address": None if self._query_server is None else self._query_server.address,
             "queryable": self._host.published(),
         }
+
+    def _figures(self, timeout: float) -> dict[str, Any]:
+        return {**self._host.figures(timeout), **process_figures()}
 
     def _cut(self, request: CutRequest) -> int:
         took = self._host.cut(request)
@@ -210,7 +220,8 @@ def main() -> None:
     settings = json.loads(sys.stdin.readline())
     sys.path[:] = settings["sys_path"]
     logging.basicConfig(
-        level=settings.get("log_level", "INFO"), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=settings.get("log_level", logging.INFO),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     # Queries and heartbeats need the interpreter between chunks; the default of 5 ms is too coarse for them.
     sys.setswitchinterval(0.001)

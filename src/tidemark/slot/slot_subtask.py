@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sized
+from dataclasses import dataclass
 from typing import Any
 
 from tidemark.clock import Clock
@@ -23,10 +25,20 @@ from tidemark.state.key_tokens import key_serializer_for
 from tidemark.subtask.subtask import Subtask, SubtaskCut, operator_of
 from tidemark.subtask.task_state import TaskStateManager
 
-__all__ = ["SlotSubtask"]
+__all__ = ["SlotSubtask", "SubtaskFigures"]
 
 Publish = Callable[[StateDescriptor, KeyedStateBackend, str], None]
 """Makes a state of the operator with that uid queryable."""
+
+
+@dataclass(slots=True)
+class SubtaskFigures:
+    """What a subtask has done in its attempt. Written by the thread of its frames, read by any."""
+
+    records_in: int = 0
+    records_out: int = 0
+    busy_s: float = 0.0
+    """Seconds spent on frames, encoding included."""
 
 
 class SlotSubtask(Subtask):
@@ -34,6 +46,7 @@ class SlotSubtask(Subtask):
 
     Attributes:
         watermark: Where it stands; before the start that of the cut it is restored from.
+        figures: What it has done in this attempt.
     """
 
     def __init__(
@@ -69,6 +82,7 @@ class SlotSubtask(Subtask):
         self._out = Output()
         self._overtaken = OvertakenOutput()
         self.watermark = deployment.watermarks.get(vertex.uid, MIN_WATERMARK)
+        self.figures = SubtaskFigures()
         self._epoch = -1
         self._ended = False
 
@@ -86,6 +100,7 @@ class SlotSubtask(Subtask):
         Returns:
             Header and body of the answer.
         """
+        started = time.perf_counter()
         if self._epoch != header.epoch:
             self._epoch = header.epoch
             if header.watermark < self.watermark:
@@ -97,6 +112,7 @@ class SlotSubtask(Subtask):
             self.operator.advance_processing_time(self._clock.now(), self._out)
         status = self._take(header.edge, header.flags, body, between, queryable)
         sections, answer = self._drain()
+        self.figures.busy_s += time.perf_counter() - started
         return ("ok", self.operator.next_processing_timer(), sections, status), answer
 
     def process_channel(
@@ -108,6 +124,7 @@ class SlotSubtask(Subtask):
         queryable: Sized,
     ) -> tuple[Any, Any]:
         """Process one frame of a channel that `gate` has let in; otherwise as `process`."""
+        started = time.perf_counter()
         if gate.advance(header.channel, header.watermark, header.idle):
             self.advance_watermark(gate.watermark)
         if not (gate.aligned and gate.aligning):
@@ -117,6 +134,7 @@ class SlotSubtask(Subtask):
         if not gate.aligned and (barrier := gate.behind(header.channel)) is not None:
             self._overtaken.add(barrier, self._out)
         sections, answer = self._drain()
+        self.figures.busy_s += time.perf_counter() - started
         timer = self.operator.next_processing_timer()
         return ChannelAnswer("ok", timer, gate.watermark, gate.idle, sections, status), answer
 
@@ -154,6 +172,7 @@ class SlotSubtask(Subtask):
             limit = SMALL_BATCH if queryable else operator.batch_limit
             for batch in self._codecs[edge].decode_parts(flags, body, limit):
                 operator.process(index, batch, out)
+                self.figures.records_in += len(batch.values)
                 between()
         return None
 
@@ -167,6 +186,7 @@ class SlotSubtask(Subtask):
             *((t, self._sides.get(t), b) for t, b in sides.items()),
         ]:
             if codec is not None and batch.values:
+                self.figures.records_out += len(batch.values)
                 flags, data = codec.encode(batch)
                 view = memoryview(data)
                 sections.append((tag, flags, view.nbytes))

@@ -152,6 +152,18 @@ class KeyedStateBackend(ABC):
     def num_entries(self, state_name: str | None = None) -> int:
         """Physical entries, expired ones included: one per key (value-like, list), one per map entry."""
 
+    def registered(self) -> Sequence[StateDescriptor]:
+        """The states that have a handle, for displays."""
+        return ()
+
+    def known_entries(self, state_name: str) -> int | None:
+        """What `num_entries` says, if it is known without counting; displays ask again and again."""
+        return None
+
+    def native_metrics(self) -> dict[str, int]:
+        """Figures of the store behind it that somebody asked for; none by default."""
+        return {}
+
     @abstractmethod
     def query(
         self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False

@@ -130,7 +130,7 @@ class Subtask:
             return create_backend(_HEAP if batch_mode else backend, parameters)
 
         self._environment = OperatorEnvironment(
-            info, clock, metrics.group(info.name), make_backend, publish, batch_mode
+            info, clock, metrics.group(info.name), make_backend, publish, batch_mode, backend.track_every
         )
 
     def setup(self) -> None:

@@ -28,6 +28,7 @@ from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
 from tidemark.runtime.execution import CRASH_POINTS, JobExecution
 from tidemark.runtime.local_engine import LocalEngine
+from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.records import Records
 from tidemark.runtime.sources.driver import CollectionSource, DriverSource, SourcePoll
 from tidemark.runtime.sources.enumerators import AssignedSplit, CollectionEnumerator, Enumerator
@@ -306,7 +307,7 @@ class _Script:
         result._sink("result", CollectSinkSpec(self._buffer)).uid("result")
         graph, settings, _caches = environment._prepared("script")
         plan = StoragePlan(self._storage, self._storage, "/script", StorageChoice())
-        backend = BackendChoice.of(settings.state_backend)
+        backend = BackendChoice.of(settings.state_backend, timed_accesses(settings.configuration))
         job: JobExecution
         if settings.configuration.get(Options.EXECUTION_MODE) is ExecutionMode.CONTINUOUS:
             tasks = ContinuousLocalEngine(

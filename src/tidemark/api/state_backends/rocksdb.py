@@ -9,6 +9,8 @@ from typing import Any, Self
 from tidemark.api.checkpoint_storage import CheckpointStorage, path_text
 from tidemark.api.state_backends.base import FileSettings, StateBackend
 from tidemark.config import Configuration, Options
+from tidemark.config.options import find_option
+from tidemark.config.rocksdb_metrics import METRICS_PREFIX, PROPERTIES, TICKERS
 from tidemark.errors import ConfigError
 from tidemark.paths import local_path
 
@@ -44,6 +46,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
             )
         self._incremental = enable_incremental_checkpointing
         self._ttl_compaction_filter = False
+        self._metrics: tuple[str, ...] = ()
         self._paths: tuple[str, ...] = ()
         self._predefined = PredefinedOptions.DEFAULT
         self._options_factory: Callable[[Any], Any] | None = None
@@ -132,6 +135,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         options: dict[str, Any] = {
             "predefined": self._predefined.name,
             "ttl_compaction_filter_enabled": self._ttl_compaction_filter,
+            "metrics": self._metrics,
         }
         if self._options_factory is not None:
             options["options_factory"] = self._options_factory
@@ -150,9 +154,30 @@ class EmbeddedRocksDBStateBackend(StateBackend):
             changed._ttl_compaction_filter = True
         if not changed._paths and (directories := configuration.get(Options.ROCKSDB_LOCAL_DIR)):
             changed._paths = tuple([part.strip() for part in directories.split(",") if part.strip()])
+        changed._metrics = _wanted_metrics(configuration)
         if changed._memory_per_store is None:
             changed._memory_per_store = configuration.get(Options.ROCKSDB_MEMORY_PER_SLOT)
         return changed
+
+
+def _wanted_metrics(configuration: Configuration) -> tuple[str, ...]:
+    """Flink's names of the figures that were switched on.
+
+    Raises:
+        ConfigError: RocksDB has no figure of that name here.
+    """
+    wanted = set(PROPERTIES) if configuration.get(Options.ROCKSDB_METRICS) else set()
+    for key in configuration.key_set():
+        name = key.removeprefix(METRICS_PREFIX)
+        if name in (key, "enabled"):
+            continue
+        option = find_option(key)
+        if option is None:
+            known = ", ".join([*PROPERTIES, *TICKERS])
+            raise ConfigError(f"RocksDB has no metric '{name}' here. There are: {known}.", key=key)
+        if configuration.get(option):
+            wanted.add(name)
+    return tuple(sorted(wanted))
 
 
 class RocksDBStateBackend(EmbeddedRocksDBStateBackend):

@@ -17,7 +17,7 @@ from tidemark.backends.heap.handles import (
     HeapTtlValueState,
     HeapValueState,
 )
-from tidemark.backends.heap.tables import HeapTable, HeapValueTable, unit_copier
+from tidemark.backends.heap.tables import HeapMapTable, HeapTable, HeapValueTable, unit_copier
 from tidemark.backends.heap.unregistered import UnregisteredState, new_table
 from tidemark.backends.outside import OutsideView
 from tidemark.backends.registration import (
@@ -159,6 +159,15 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         if state_name is None:
             return sum(counter.num_entries() for counter in counters.values())
         return counters[state_name].num_entries() if state_name in counters else 0
+
+    def registered(self) -> list[StateDescriptor]:
+        """The states that have a handle."""
+        return [spec.descriptor for spec in self._states]
+
+    def known_entries(self, state_name: str) -> int | None:
+        """The number of entries, unless entries of maps would have to be counted."""
+        table = self._tables.get(state_name)
+        return None if table is None or isinstance(table, HeapMapTable) else table.num_entries()
 
     def query(
         self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False

@@ -189,6 +189,14 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         """RocksDB's own figures: sizes, number of keys (an estimate), running compactions."""
         return self._store.properties(_METRICS)
 
+    def native_metrics(self) -> dict[str, int]:
+        """The figures that were switched on, none by default."""
+        return self._store.metrics(self.options.metrics) if self.options.metrics else {}
+
+    def registered(self) -> list[StateDescriptor]:
+        """The states that have a handle."""
+        return [spec.descriptor for spec in self._catalog.registered]
+
     # -- reading from outside
 
     def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any
 
+from tidemark.config.rocksdb_metrics import TICKERS
 from tidemark.errors import ConfigError
 
 __all__ = ["PredefinedOptions", "RocksDBOptions", "native_options"]
@@ -79,6 +80,8 @@ class RocksDBOptions:
     """Memory for what each state keeps known between batches; 0 turns it off."""
     ttl_compaction_filter_enabled: bool = False
     """Whether compactions drop expired state, for states whose TTL asks for it; off unless switched on, as in Flink."""
+    metrics: tuple[str, ...] = ()
+    """Figures of the store to be reported, by the names of `config.rocksdb_metrics`."""
     options_factory: Callable[[Any], Any] | None = None
     """Last word: gets the `rocksdict.Options` and returns them, or others, or None for "changed in place"."""
 
@@ -170,6 +173,8 @@ def native_options(options: RocksDBOptions) -> Any:
     native.set_max_log_file_size(_MIB)
     native.set_keep_log_file_num(2)
     native.set_stats_dump_period_sec(0)
+    if any(name in TICKERS for name in options.metrics):
+        native.enable_statistics()
     if options.options_factory is not None:
         native = options.options_factory(native) or native
     return native

@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tidemark.backends.rocksdb.options import RocksDBOptions, native_options
+from tidemark.config.rocksdb_metrics import PROPERTIES, TICKERS
 from tidemark.errors import BackendCorruptedError, BackendError, BackendLockedError
 
 __all__ = ["FrozenRows", "RocksStore", "Row", "after"]
 
 Row = tuple[bytes, bytes]
+
+_LEVELS = "num-files-at-level"
+_LEVEL_COUNT = 7
+"""RocksDB's default, which nothing here changes."""
 
 
 def after(prefix: bytes) -> bytes:
@@ -117,7 +122,8 @@ class RocksStore:
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = rocksdict.Rdict(str(path), native_options(options))
+            self._native = native_options(options)
+            self._db = rocksdict.Rdict(str(path), self._native)
         except Exception as error:
             _raise(error, path, "open the store")
         self.new_batch = _BatchMaker(rocksdict.WriteBatch)
@@ -216,6 +222,22 @@ class RocksStore:
             self._db.compact_range(None, None)
         except Exception as error:
             _raise(error, self.path, "compact")
+
+    def metrics(self, names: Sequence[str]) -> dict[str, int]:
+        """Figures by the names of `config.rocksdb_metrics`; of `num-files-at-level` one for each level."""
+        wanted = [name for name in names if name in PROPERTIES and name != _LEVELS]
+        if _LEVELS in names:
+            wanted += [f"{_LEVELS}{level}" for level in range(_LEVEL_COUNT)]
+        found = self.properties(wanted)
+        tickers = {TICKERS[name]: name for name in names if name in TICKERS}
+        if tickers:
+            for line in str(self._native.get_statistics()).splitlines():
+                # A ticker is `rocksdb.block.cache.hit COUNT : 12`; histograms have more words.
+                words = line.split()
+                name = tickers.get(words[0].removeprefix("rocksdb.")) if len(words) == 4 else None
+                if name is not None:
+                    found[name] = int(words[3])
+        return found
 
     def properties(self, names: Sequence[str]) -> dict[str, int]:
         """RocksDB's own counters by name (without the `rocksdb.` prefix); absent ones are left out."""

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from tidemark.cli.query_values import KEY_TYPES, parse_key, plain_value
 from tidemark.cli.settings import job_options, settings_of
 from tidemark.errors import StateNotServedError
-
-if TYPE_CHECKING:
-    from tidemark.queryablestate.client import QueryableStateClient
-    from tidemark.queryablestate.describe import StateDescription
+from tidemark.queryablestate.plain_values import KEY_TYPES, find_state, parse_key, plain_value
 
 __all__ = ["query"]
 
@@ -43,18 +37,9 @@ def query(context: click.Context, job: str, name: str, key: str, key_type: str, 
             name=name,
         )
     with QueryableStateClient(host, facts["query_port"], timeout=timeout, token=token) as queries:
-        found = _description(queries, facts["job_id"], name)
+        found = find_state(queries, facts["job_id"], name)
         parsed = parse_key(key, found.key_type, key_type)
         state = queries.get_kv_state(
             facts["job_id"], name, parsed, found.key_serializer(), found.descriptor()
         ).result()
     settings.output.query_result(name, parsed, plain_value(found.kind, state))
-
-
-def _description(queries: QueryableStateClient, job_id: str, name: str) -> StateDescription:
-    states: list[Any] = queries.list_states(job_id).result()
-    for state in states:
-        if state.name == name:
-            return state  # type: ignore[no-any-return]
-    names = ", ".join([state.name for state in states]) or "none"
-    raise StateNotServedError(f"Job {job_id} publishes no state as '{name}' (published: {names}).", name=name)

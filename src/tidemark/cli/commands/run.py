@@ -54,7 +54,7 @@ def run(
         else:
             output.submitted(started.job_id, started.pid, started.log)
         context.exit(started.exit_code)
-    outcome = run_attached(program, arguments, settings)
+    outcome = run_attached(program, arguments, settings, output.web_page)
     if outcome.message:
         output.program_failed(outcome.message)
     context.exit(outcome.exit_code)

@@ -245,6 +245,8 @@ class ContinuousExecution(JobExecution):
         self.progress.records += event.records_in
         for vertex, count in event.records_out.items():
             self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
+        for side, count in event.side_records.items():
+            self.progress.side_records[side] = self.progress.side_records.get(side, 0) + count
         total = event.busy_ms + event.waiting_ms + event.idle_ms
         if total:
             shares = event.busy_ms / total, event.waiting_ms / total, event.idle_ms / total
@@ -331,6 +333,7 @@ class ContinuousExecution(JobExecution):
         commits = {
             sink.vertex.uid: data for sink in self.sinks.values() if (data := sink.prepare(checkpoint_id))
         }
+        self.progress.cut(checkpoint_id)
         self.epoch += 1
         return DriverState(
             positions, commits, self._marks(told), self._partition_marks(told), self.epoch, self.lineage

@@ -479,8 +479,10 @@ class ContinuousTask:
                 idle,
                 {source: dict(splits) for source, splits in self._read_out.items()},
                 staged,
+                dict(report.side_records),
                 self._time.groups(),
             )
         )
         report.records_in = 0
         report.records_out.clear()
+        report.side_records.clear()

@@ -1,4 +1,4 @@
-"""From the text of a key on the command line to a key, and from a queried state to plain data."""
+"""From the text of a key, as people write it, to a key, and from a queried state to plain data."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import ast
 import json
 from typing import Any
 
-from tidemark.errors import ConfigError
+from tidemark.errors import ConfigError, StateNotServedError
+from tidemark.queryablestate.client import QueryableStateClient
+from tidemark.queryablestate.describe import StateDescription
 from tidemark.state.descriptors import StateKind
 from tidemark.types.row import Row
 
-__all__ = ["KEY_TYPES", "parse_key", "plain_value"]
+__all__ = ["KEY_TYPES", "find_state", "parse_key", "plain_value", "query_plain"]
 
 KEY_TYPES = ("auto", "string", "int", "float", "bool", "json")
+
+_ANSWER_S = 10.0
 
 _READ_AS = {
     "STRING": "string",
@@ -84,3 +88,33 @@ def plain_value(kind: StateKind, state: Any) -> Any:
     if kind is StateKind.LIST:
         return list(state.get())
     return state.value() if kind is StateKind.VALUE else state.get()
+
+
+def query_plain(host: str, port: int, token: bytes, job_id: str, name: str, key: Any) -> Any:
+    """The value of a queryable state for a key, both plain data as JSON has them.
+
+    Raises:
+        QueryError: The state is not served, or the key has no value.
+        ConfigError: The key does not have the type of the job's keys.
+    """
+    with QueryableStateClient(host, port, timeout=_ANSWER_S, token=token) as queries:
+        found = find_state(queries, job_id, name)
+        parsed = parse_key(key if isinstance(key, str) else json.dumps(key), found.key_type)
+        state = queries.get_kv_state(
+            job_id, name, parsed, found.key_serializer(), found.descriptor()
+        ).result()
+    return plain_value(found.kind, state)
+
+
+def find_state(queries: QueryableStateClient, job_id: str, name: str) -> StateDescription:
+    """The published state of that name.
+
+    Raises:
+        StateNotServedError: There is none; names those that are.
+    """
+    states: list[StateDescription] = queries.list_states(job_id).result()
+    for state in states:
+        if state.name == name:
+            return state
+    names = ", ".join([state.name for state in states]) or "none"
+    raise StateNotServedError(f"Job {job_id} publishes no state as '{name}' (published: {names}).", name=name)

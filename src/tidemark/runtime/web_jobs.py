@@ -1,0 +1,160 @@
+"""Which jobs a server shows: those of a driver's process, or all of this machine, running and ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidemark.config.secrets import shown_value
+from tidemark.errors import StorageError
+from tidemark.jobs import list_jobs
+from tidemark.runtime.archive import Archive, ArchivedJobView, local_archive, read_archives
+from tidemark.runtime.control_client import JobUnreachableError
+from tidemark.runtime.history import read_history
+from tidemark.runtime.job_view import LiveJobView
+from tidemark.runtime.remote_view import RemoteJobView
+from tidemark.web.facts import JobFacts
+from tidemark.web.view import JobView
+
+__all__ = ["DriverJobs", "MachineJobs"]
+
+_log = logging.getLogger(__name__)
+
+_ENDED_KEPT = 20
+_LISTING_S = 5.0
+
+
+class DriverJobs:
+    """The jobs of this process that share a server. Thread-safe."""
+
+    def __init__(self, configuration: Mapping[str, str]) -> None:
+        """There are none; `configuration` is that of the job that opened the server."""
+        self._configuration = {key: shown_value(key, value) for key, value in configuration.items()}
+        self._lock = threading.Lock()
+        self._live: dict[str, LiveJobView] = {}
+        self._ended: OrderedDict[str, ArchivedJobView] = OrderedDict()
+
+    def add(self, view: LiveJobView) -> None:
+        """A job has started."""
+        with self._lock:
+            self._live[view.job_id] = view
+
+    def end(self, job_id: str, archived: ArchivedJobView | None) -> bool:
+        """A job has ended; tells whether it was the last one."""
+        with self._lock:
+            self._live.pop(job_id, None)
+            if archived is not None:
+                self._ended[job_id] = archived
+                while len(self._ended) > _ENDED_KEPT:
+                    self._ended.popitem(last=False)
+            return not self._live
+
+    def all(self) -> Sequence[JobView]:
+        """Running ones, then ended ones, newest first."""
+        with self._lock:
+            return [*reversed(self._live.values()), *reversed(self._ended.values())]
+
+    def find(self, job_id: str) -> JobView | None:
+        """The job of that id."""
+        with self._lock:
+            return self._live.get(job_id) or self._ended.get(job_id)
+
+    def configuration(self) -> dict[str, str]:
+        """Of the first job."""
+        return dict(self._configuration)
+
+    def sample(self) -> None:
+        """Let the curves of running jobs grow."""
+        with self._lock:
+            views = list(self._live.values())
+        for view in views:
+            view.sample()
+
+    def look(self) -> None:
+        """Ask the slots of running jobs."""
+        with self._lock:
+            views = list(self._live.values())
+        for view in views:
+            view.facts()
+
+
+class _Unreachable(RemoteJobView):
+    """Tells of a job that does not answer what its record says."""
+
+    def facts(self) -> JobFacts:
+        try:
+            return super().facts()
+        except JobUnreachableError:
+            record = self._record
+            now = round(time.time() * 1000)
+            return JobFacts(record.job_id, record.name, "RECONCILING", record.start_time, now=now)
+
+
+class MachineJobs:
+    """The jobs of this machine and user: running ones of the registry, ended ones of the histories. Thread-safe."""
+
+    def __init__(self, configuration: Mapping[str, str], history_directory: str | None = None) -> None:
+        """Look into the registry, and into a history directory."""
+        self._configuration = {key: shown_value(key, value) for key, value in configuration.items()}
+        self._directory = history_directory
+        self._lock = threading.Lock()
+        self._remote: dict[str, _Unreachable] = {}
+        self._archived: dict[str, ArchivedJobView] = {}
+        self._shared: dict[str, Archive] = {}
+        self._listed_at = -_LISTING_S
+
+    def all(self) -> Sequence[JobView]:
+        """Running ones, then ended ones, newest first."""
+        with self._lock:
+            running = self._running()
+            ended = [view for job_id, view in self._ended().items() if job_id not in running]
+        started = sorted(ended, key=lambda view: -view.facts().start_time)
+        return [*reversed(running.values()), *started]
+
+    def find(self, job_id: str) -> JobView | None:
+        """The job of that id."""
+        with self._lock:
+            return self._running().get(job_id) or self._ended().get(job_id)
+
+    def configuration(self) -> dict[str, str]:
+        """Of this process."""
+        return dict(self._configuration)
+
+    def sample(self) -> None:
+        """Drivers keep the curves of their jobs."""
+
+    def look(self) -> None:
+        """Drivers do that."""
+
+    def _running(self) -> dict[str, _Unreachable]:
+        records = {record.job_id: record for record in list_jobs()}
+        self._remote = {
+            job_id: self._remote.get(job_id) or _Unreachable(record) for job_id, record in records.items()
+        }
+        return self._remote
+
+    def _ended(self) -> dict[str, ArchivedJobView]:
+        found: dict[str, ArchivedJobView] = {}
+        for job_id, archive in self._shared_archives().items():
+            found[job_id] = self._archived.get(job_id) or ArchivedJobView(archive)
+        for job in read_history():
+            known = self._archived.get(job.job_id)
+            if known is None:
+                archive = local_archive(job.job_id)
+                known = ArchivedJobView.of_ended(job) if archive is None else ArchivedJobView(archive)
+            found[job.job_id] = known
+        self._archived = found
+        return found
+
+    def _shared_archives(self) -> dict[str, Any]:
+        if self._directory is not None and time.monotonic() - self._listed_at > _LISTING_S:
+            self._listed_at = time.monotonic()
+            try:
+                self._shared = read_archives(self._directory, self._shared)
+            except StorageError as exc:
+                _log.warning("The history directory %s cannot be read: %s", self._directory, exc)
+        return self._shared

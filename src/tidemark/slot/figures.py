@@ -1,0 +1,41 @@
+"""What displays show of one subtask: records, time, watermark and states, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemark.protocol.batch import MIN_WATERMARK
+from tidemark.slot.slot_subtask import SlotSubtask
+from tidemark.state.backend import KeyedStateBackend
+from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor
+
+__all__ = ["operator_figures"]
+
+
+def operator_figures(task: SlotSubtask) -> dict[str, Any]:
+    """The figures of a subtask now; in the slot's thread, between two parts of a frame."""
+    backend: KeyedStateBackend | None = getattr(task.operator, "backend", None)
+    return {
+        "subtask": task.info.index,
+        "records_in": task.figures.records_in,
+        "records_out": task.figures.records_out,
+        "busy_ms": round(task.figures.busy_s * 1000),
+        "watermark": None if task.watermark == MIN_WATERMARK else task.watermark,
+        "key_groups": task.info.key_groups,
+        "states": [] if backend is None else [_state(d, backend) for d in backend.registered()],
+        "native": {} if backend is None else backend.native_metrics(),
+    }
+
+
+def _state(descriptor: StateDescriptor, backend: KeyedStateBackend) -> dict[str, Any]:
+    kind = str(descriptor.type_info)
+    if isinstance(descriptor, MapStateDescriptor):
+        kind = f"{descriptor.key_type_info} -> {kind}"
+    return {
+        "name": descriptor.name,
+        "kind": descriptor.kind.value,
+        "type": kind,
+        "ttl_ms": None if descriptor.ttl_config is None else descriptor.ttl_config.ttl_ms,
+        "queryable": descriptor.get_queryable_state_name() if descriptor.is_queryable() else None,
+        "entries": backend.known_entries(descriptor.name),
+    }

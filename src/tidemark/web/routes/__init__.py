@@ -1,0 +1,1 @@
+"""What the server can do, by subject: each module lists its routes."""

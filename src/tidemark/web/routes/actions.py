@@ -1,0 +1,249 @@
+"""What changes something: savepoints, checkpoints, stop, cancel, disposal of a savepoint, rescaling.
+
+What takes a while answers at once with an id to poll.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import msgspec
+
+from tidemark.errors import TidemarkError
+from tidemark.futures import CompletableFuture
+from tidemark.paths import absolute
+from tidemark.web.calls import Answer, ApiError, Call, Route
+from tidemark.web.facts import CheckpointFacts
+from tidemark.web.triggers import Operation
+from tidemark.web.view import JobView
+
+__all__ = ["ROUTES"]
+
+_RUNNING = frozenset({"CREATED", "RUNNING", "RESTARTING"})
+
+
+class _SavepointBody(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
+    target_directory: str | None = None
+    cancel_job: bool = False
+    format_type: str | None = msgspec.field(default=None, name="formatType")
+    trigger_id: str | None = msgspec.field(default=None, name="triggerId")
+
+
+class _CheckpointBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    checkpoint_type: str | None = None
+    trigger_id: str | None = None
+
+
+class _StopBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    target_directory: str | None = None
+    drain: bool = False
+    format_type: str | None = None
+    trigger_id: str | None = None
+
+
+class _DisposalBody(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
+    savepoint_path: str
+
+
+def _running(call: Call) -> JobView:
+    view = call.job()
+    status = view.facts().status
+    if status not in _RUNNING:
+        raise ApiError(409, f"Job {view.job_id} is {status}; only a running job can do that.")
+    return view
+
+
+def _directory(given: str | None) -> str | None:
+    return None if given is None else absolute(given)
+
+
+def _started(call: Call, kind: str, future: CompletableFuture[str], wanted: str | None) -> Answer:
+    """The id to poll; what is refused at once is an error at once."""
+    if future.done() and (error := future.exception(0)) is not None and isinstance(error, TidemarkError):
+        raise error
+    return Answer({"request-id": call.triggers.add(call.path["jobid"], kind, future, _checked(wanted))}, 202)
+
+
+def _checked(wanted: str | None) -> str | None:
+    if wanted is not None and not (0 < len(wanted) <= 64 and wanted.replace("-", "").isalnum()):
+        raise ApiError(400, "'triggerId' must be up to 64 letters and digits.")
+    return wanted
+
+
+def _savepoint(call: Call) -> Answer:
+    body = call.parsed(_SavepointBody)
+    view, trigger = _running(call), _checked(body.trigger_id)
+    future = view.savepoint(_directory(body.target_directory))
+    if body.cancel_job:
+        future.then_accept(lambda _path: view.cancel())
+    return _started(call, "savepoints", future, trigger)
+
+
+def _checkpoint(call: Call) -> Answer:
+    body = call.parsed(_CheckpointBody)
+    trigger = _checked(body.trigger_id)
+    return _started(call, "checkpoints", _running(call).checkpoint_now(), trigger)
+
+
+def _stop(call: Call) -> Answer:
+    body = call.parsed(_StopBody)
+    trigger = _checked(body.trigger_id)
+    future = _running(call).stop(body.drain, _directory(body.target_directory))
+    return _started(call, "stop", future, trigger)
+
+
+def _cancel(call: Call) -> Answer:
+    mode = call.query.get("mode", "cancel")
+    if mode != "cancel":
+        raise ApiError(
+            400, f"Unknown mode '{mode}'. 'cancel' ends a job; POST /jobs/:id/stop takes a savepoint."
+        )
+    view = call.job()
+    facts = view.facts()
+    if facts.end_time is not None:
+        raise ApiError(409, f"Job {view.job_id} has ended: it is {facts.status}.")
+    view.cancel()
+    return Answer({}, 202)
+
+
+def _rescale(call: Call) -> Any:
+    call.job()
+    raise ApiError(
+        501,
+        "A job cannot be rescaled from outside: only its program can build its graph again. Stop it with a savepoint "
+        "(POST /jobs/:id/stop) and start it with 'tidemark run -s PATH -p N'.",
+    )
+
+
+def _outcome(operation: Operation, result: dict[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"status": {"id": operation.status}}
+    if operation.future.done():
+        operation.told.set()
+    if operation.error is not None:
+        error = operation.error
+        shown["operation"] = {
+            "failure-cause": {
+                "class": type(error).__name__,
+                "stack-trace": f"{type(error).__name__}: {error}",
+            }
+        }
+    elif operation.future.done():
+        shown["operation"] = result
+    return shown
+
+
+def _found(call: Call, job_id: str, *kinds: str) -> Operation:
+    operation = call.triggers.find(call.path["triggerid"], job_id, *kinds)
+    if operation is None:
+        raise ApiError(404, f"No operation {call.path['triggerid']} is known here.")
+    return operation
+
+
+def _savepoint_status(call: Call) -> dict[str, Any]:
+    operation = _found(call, call.path["jobid"], "savepoints", "stop")
+    return _outcome(operation, {"location": _result(operation)})
+
+
+def _checkpoint_status(call: Call) -> dict[str, Any]:
+    operation = _found(call, call.path["jobid"], "checkpoints")
+    done = _result(operation)
+    return _outcome(operation, {"checkpointId": None if done is None else int(done)})
+
+
+def _result(operation: Operation) -> str | None:
+    return operation.future.result(0) if operation.future.done() and operation.error is None else None
+
+
+def _savepoints(call: Call) -> dict[str, Any]:
+    view = call.job()
+    taken = [_listed(record) for record in view.checkpoints().records if record.is_savepoint]
+    known = {entry["location"] for entry in taken}
+    asked = [
+        {
+            "id": operation.id,
+            "status": _status(operation),
+            "trigger-timestamp": operation.started_at,
+            "location": _result(operation),
+            "failure-cause": None if operation.error is None else str(operation.error),
+        }
+        for operation in call.triggers.of_job(view.job_id, "savepoints", "stop")
+    ]
+    # One that was asked for here and has been taken is in both lists; the request has the id that is polled.
+    pending = [entry for entry in asked if entry["location"] not in known]
+    return {"savepoints": [*pending, *taken]}
+
+
+def _status(operation: Operation) -> str:
+    return "FAILED" if operation.error is not None else operation.status
+
+
+def _listed(record: CheckpointFacts) -> dict[str, Any]:
+    return {
+        "id": str(record.checkpoint_id),
+        "status": record.status.upper().replace("-", "_"),
+        "trigger-timestamp": record.triggered_at,
+        "location": record.directory,
+        "failure-cause": record.message if record.status == "failed" else None,
+    }
+
+
+def _dispose(call: Call) -> Answer:
+    path = absolute(call.parsed(_DisposalBody).savepoint_path)
+    future: CompletableFuture[str] = CompletableFuture()
+
+    def run() -> None:
+        from tidemark.checkpoint.retention import dispose_savepoint
+        from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+
+        try:
+            future.set_result(str(dispose_savepoint(FileSystemStorage(), path)))
+        except Exception as exc:
+            future.set_exception(exc)
+
+    threading.Thread(target=run, name="savepoint-disposal", daemon=True).start()
+    return Answer({"request-id": call.triggers.add("", "disposal", future)}, 202)
+
+
+def _disposal_status(call: Call) -> dict[str, Any]:
+    return _outcome(_found(call, "", "disposal"), {})
+
+
+_JOB = "/jobs/{jobid}"
+
+ROUTES = (
+    Route("GET", f"{_JOB}/savepoints", _savepoints, "Savepoints of a job, taken and under way"),
+    Route(
+        "POST",
+        f"{_JOB}/savepoints",
+        _savepoint,
+        "Take a savepoint",
+        body=("target-directory", "cancel-job", "formatType", "triggerId"),
+        status=202,
+    ),
+    Route("GET", f"{_JOB}/savepoints/{{triggerid}}", _savepoint_status, "How a savepoint or a stop went"),
+    Route(
+        "POST",
+        f"{_JOB}/checkpoints",
+        _checkpoint,
+        "Take a checkpoint now",
+        body=("checkpointType", "triggerId"),
+        status=202,
+    ),
+    Route("GET", f"{_JOB}/checkpoints/{{triggerid}}", _checkpoint_status, "How a checkpoint on demand went"),
+    Route(
+        "POST",
+        f"{_JOB}/stop",
+        _stop,
+        "Take a savepoint and end the job",
+        body=("targetDirectory", "drain", "formatType", "triggerId"),
+        status=202,
+    ),
+    Route("PATCH", _JOB, _cancel, "Cancel a job", ("mode",), status=202),
+    Route("POST", f"{_JOB}/rescaling", _rescale, "Refused: says what to do instead", ("parallelism",)),
+    Route("PATCH", f"{_JOB}/rescaling", _rescale, "Refused: says what to do instead", ("parallelism",)),
+    Route(
+        "POST", "/savepoint-disposal", _dispose, "Delete a savepoint", body=("savepoint-path",), status=202
+    ),
+    Route("GET", "/savepoint-disposal/{triggerid}", _disposal_status, "How a disposal went"),
+)

@@ -1,0 +1,142 @@
+"""Who may ask: tokens, pages of other sites, names, headers."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.web import jobs
+from tests.web.conftest import DEADLINE_S, Site, Start, until
+
+from tidemark.errors import ConfigError
+from tidemark.runtime.control import live_jobs
+
+TOKEN = "a-token-nobody-guesses"
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1"])
+def test_an_address_that_others_can_reach_is_refused_without_a_token(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ConfigError, match=r"rest\.token"):
+        jobs.start(tmp_path, {"rest.bind-address": address})
+
+    assert live_jobs() == []
+
+
+def test_with_a_token_nothing_is_told_to_those_who_do_not_know_it(start: Start) -> None:
+    site = start({"rest.bind-address": "0.0.0.0", "rest.token": TOKEN}, Authorization=f"Bearer {TOKEN}")
+    port = site.address.rpartition(":")[2]
+    stranger = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S)
+
+    with stranger:
+        paths = ["/v1/jobs", "/metrics", "/v1/events", f"/v1/jobs/{site.job_id}", "/jobmanager/config"]
+        for path in paths:
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
+                answer = stranger.get(path, headers=headers)
+                assert answer.status_code == 401, path
+                assert "token" in answer.json()["errors"][0]
+        assert stranger.patch(f"/v1/jobs/{site.job_id}").status_code == 401
+        assert stranger.get("/").headers["location"] == "/login"
+        known = stranger.get("/v1/jobs", headers={"Authorization": f"Bearer {TOKEN}"})
+        assert known.json()["jobs"] == [{"id": site.job_id, "status": "RUNNING"}]
+
+
+def test_the_login_form_sets_a_cookie_that_scripts_and_other_sites_do_not_get(start: Start) -> None:
+    site = start({"rest.token": TOKEN}, Authorization=f"Bearer {TOKEN}")
+
+    with httpx.Client(base_url=site.address, timeout=DEADLINE_S) as browser:
+        assert browser.post("/login", data={"token": "wrong"}).status_code == 401
+        assert browser.post("/login", data={"token": "x" * 10_000}).status_code == 413
+        assert browser.get("/v1/jobs").status_code == 401
+        answer = browser.post("/login", data={"token": TOKEN})
+        cookie = answer.headers["set-cookie"].lower()
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        assert browser.get("/v1/jobs").status_code == 200
+
+
+def test_a_page_needs_the_header_for_an_action_and_a_command_line_does_not(site: Site) -> None:
+    path = f"/v1/jobs/{site.job_id}/checkpoints"
+
+    assert site.client.post(path, headers={"Origin": "https://evil.example"}).status_code == 403
+    assert site.client.post(path, headers={"Origin": site.address}).status_code == 403
+    both = {"Origin": site.address, "X-Tidemark-CSRF": "1"}
+    assert site.client.post(path, headers=both).status_code == 202
+    assert site.client.post(path).status_code == 202
+
+
+def test_a_bearer_token_makes_the_header_unnecessary_and_a_cookie_does_not(start: Start) -> None:
+    site = start({"rest.token": TOKEN})
+    until(
+        lambda: site.client.get("/v1/jobs", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    )
+    path = f"/v1/jobs/{site.job_id}/checkpoints"
+    origin = {"Origin": "https://evil.example"}
+
+    assert site.client.post(path, headers={**origin, "Authorization": f"Bearer {TOKEN}"}).status_code == 202
+    assert site.client.post(path, headers={**origin, "Cookie": f"tidemark_token={TOKEN}"}).status_code == 403
+
+
+def test_another_name_for_this_machine_is_not_served(site: Site) -> None:
+    for host in ("evil.example", "evil.example:8081", "127.0.0.1.evil.example", ""):
+        answer = site.client.get("/v1/jobs", headers={"Host": host})
+        assert answer.status_code in (400, 403), host
+    for host in ("localhost:1", "127.0.0.1", "[::1]:8081"):
+        assert site.client.get("/v1/jobs", headers={"Host": host}).status_code == 200
+
+
+def test_every_answer_forbids_foreign_scripts_and_frames(site: Site) -> None:
+    for path in ("/", "/login", "/v1/jobs", "/metrics", "/nothing", "/static/nothing.js"):
+        headers = site.client.get(path).headers
+        assert "default-src 'self'" in headers["content-security-policy"]
+        assert "unsafe-inline" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert "uvicorn" not in headers.get("server", "")
+
+
+@pytest.mark.parametrize(
+    "path", ["../security.py", "..%2Fsecurity.py", "%2e%2e/security.py", "/etc/passwd", "", "."]
+)
+def test_only_files_of_the_page_are_served(site: Site, path: str) -> None:
+    assert site.client.get(f"/static/{path}").status_code == 404
+
+
+def test_with_a_certificate_the_server_speaks_https_only(start: Start, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made, *names], check=True, capture_output=True)
+
+    site = start({"rest.ssl.certificate": str(certificate), "rest.ssl.key": str(key)})
+
+    assert site.address.startswith("https://")
+    import ssl
+
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    with httpx.Client(base_url=site.address, verify=trusting, timeout=DEADLINE_S) as client:
+        assert client.get("/v1/jobs").json()["jobs"][0]["id"] == site.job_id
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(site.address.replace("https", "http") + "/v1/jobs", timeout=DEADLINE_S)
+
+
+def test_a_certificate_that_cannot_be_read_is_refused_at_submission(tmp_path: Path) -> None:
+    from tidemark.runtime.rest import announcing
+
+    with pytest.raises(ConfigError, match="certificate"), announcing(lambda _address: None):
+        jobs.start(tmp_path, {"rest.ssl.certificate": str(tmp_path / "nothing.pem")})
+
+    until(lambda: not live_jobs())
