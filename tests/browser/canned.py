@@ -128,14 +128,14 @@ class CannedJob:
                 "write-bytes": read * 60,
                 "read-records": read,
                 "write-records": 1_000_000 + self.steps * 4000 * (i + 1),
+                "records-in-per-second": None if i < 2 else rate,
+                "records-out-per-second": rate * 0.9,
+                "watermark": -(2**63) if i == 1 else self.now - 2300 - 400 * i,
+                "state-bytes": None if i < 3 else 18_400_000 * (i + 1),
+                "busy": None if i == 6 else busy,
+                "backpressured": None if i == 6 else waits,
+                "idle": None if i == 6 else 1 - busy - waits,
             },
-            "records-in-per-second": None if i < 2 else rate,
-            "records-out-per-second": rate * 0.9,
-            "watermark": -(2**63) if i == 1 else self.now - 2300 - 400 * i,
-            "state-bytes": None if i < 3 else 18_400_000 * (i + 1),
-            "busy": None if i == 6 else busy,
-            "backpressured": None if i == 6 else waits,
-            "idle": None if i == 6 else 1 - busy - waits,
         }
 
     def plan(self) -> Json:
@@ -167,6 +167,8 @@ class CannedJob:
             "vertices": [self.vertex(i) for i in range(self.vertex_count)],
             "status-counts": {"RUNNING": self.vertex_count},
             "plan": self.plan(),
+            "attempt": 2 if self.failed_once else 0,
+            "restarts": 2 if self.failed_once else 0,
         }
 
     def checkpoint(self, cid: int, *, tasks: bool = False) -> Json:
@@ -339,7 +341,7 @@ class CannedJob:
                         "stacktrace": trace,
                         "timestamp": self.now - age,
                         "taskName": task,
-                        "endpoint": endpoint,
+                        "location": endpoint,
                         "taskManagerId": f"{self.job_id}-{slot}",
                         "attempt": attempt,
                         "failureLabels": {},
@@ -359,13 +361,14 @@ class CannedJob:
                 "job": self.job_id,
                 "host": f"worker-{i // 3 + 1}",
                 "pid": 4210 + i,
-                "memory-bytes": 412_000_000 + i * 3_000_000,
-                "cpu": 0.2 + 0.13 * (i % 5),
-                "key-groups": [int(i * share), int((i + 1) * share) - 1],
+                "slot": i,
+                "memory": 412_000_000 + i * 3_000_000,
+                "cpu-seconds": 1200 + self.steps * (0.2 + 0.13 * (i % 5)),
+                "age-ms": 400,
+                "key-groups": {"score": [int(i * share), int((i + 1) * share) - 1]},
                 "timeSinceLastHeartbeat": self.now - 400,
                 "slotsNumber": 1,
                 "freeSlots": 0,
-                "hardware": {"cpuCores": 8, "physicalMemory": 33_000_000_000},
             }
             for i in range(self.slot_count)
         ]

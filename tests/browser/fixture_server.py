@@ -76,7 +76,7 @@ class FixtureServer:
     def answer(self, path: str, query: dict[str, str]) -> Any:
         """The JSON of a GET below /v1, or None."""
         if path == "config":
-            return {"refresh-interval": 1000, "flink-version": "1.20", "tidemark-version": "0.2.0"}
+            return {"refresh-interval": 1000, "flink-version": "0.2.0"}
         if path == "jobs/overview":
             return self.overview()
         if path == "taskmanagers":
@@ -132,9 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({"errors": ["A token is required: log in at /login."]}, 401)
         elif url.path == "/v1/events":
             self._events(query.get("job"))
-        elif found := re.fullmatch(r"/v1/taskmanagers/([^/]+)/log", url.path):
-            job = self.site.jobs.get(found[1].rpartition("-")[0])
-            self._send(job.log(found[1]).encode() if job else b"", "text/plain")
+        elif found := re.fullmatch(r"/v1/taskmanagers/([^/]+)-(\d+)/logs(/slot-\d+\.log)?", url.path):
+            self._log(self.site.jobs.get(found[1]), found[2], content=bool(found[3]))
         else:
             with self.site.lock:
                 answer = self.site.answer(url.path.removeprefix("/v1/"), query)
@@ -188,6 +187,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({"errors": [f"No file {path}."]}, 404)
         else:
             self._send(file.read_bytes(), TYPES.get(file.suffix, "text/plain"))
+
+    def _log(self, job: CannedJob | None, slot: str, *, content: bool) -> None:
+        if job is None:
+            self._json({"errors": [f"There is no slot {slot}."]}, 404)
+        elif content:
+            self._send(job.log(f"slot {slot}").encode(), "text/plain")
+        else:
+            self._json({"logs": [{"name": f"slot-{slot}.log", "size": 5000}]})
 
     def _json(self, content: Any, status: int = 200) -> None:
         self._send(json.dumps(content).encode(), "application/json", status)

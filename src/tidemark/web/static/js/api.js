@@ -9,6 +9,7 @@ export class ApiError extends Error {
 }
 
 const ROOT = "v1";
+const PLACE = "tidemark-place";
 
 /** Path below a job, each part escaped: `jobPath(id, "vertices", vid)`. */
 export const jobPath = (id, ...parts) => ["jobs", id, ...parts].map(encodeURIComponent).join("/");
@@ -54,9 +55,17 @@ async function messages(answer) {
   return [`${answer.status} ${answer.statusText}`.trim()];
 }
 
-/** Leads to the login page, which comes back to where the reader was. */
-export function logIn() {
-  location.assign(`login?next=${encodeURIComponent(location.hash)}`);
+/** Leads to the login page; after it the reader is back where they were. */
+function logIn() {
+  sessionStorage.setItem(PLACE, location.hash);
+  location.assign("login");
+}
+
+/** Where the reader was when the server asked for a login, once; null otherwise. */
+export function placeBeforeLogin() {
+  const place = location.hash ? null : sessionStorage.getItem(PLACE);
+  sessionStorage.removeItem(PLACE);
+  return place;
 }
 
 /** The address of the event stream, of all jobs or with one job's details. */

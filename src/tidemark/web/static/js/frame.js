@@ -2,7 +2,7 @@
 import { patch, post, jobPath } from "./api.js";
 import { ask } from "./dialog.js";
 import { elapsed } from "./format.js";
-import { ended, moment, pill, problem, waiting } from "./parts.js";
+import { ended, moment, pill, problem, tabBar, waiting } from "./parts.js";
 import { link } from "./router.js";
 import { h } from "./vdom.js";
 
@@ -75,6 +75,7 @@ export class Frame {
         h("h1", {}, job.name), pill(job.state)),
       h("p", { class: "job-facts" },
         h("span", {}, "started ", moment(job["start-time"], this.store.now())), h("span", {}, over ? "ran " : "running ", elapsed(spent)),
+        job["started-from"] ? h("span", {}, "from ", h("code", {}, job["started-from"])) : null,
         h("code", { title: "job id" }, job.jid)),
       over ? null : h("div", { class: "actions" },
         h("a", { class: "button", href: link("jobs", job.jid, "savepoints") }, "Savepoint…"),
@@ -84,8 +85,8 @@ export class Frame {
 
   tabs(id, current) {
     const open = this.tabOf(current);
-    return h("nav", { class: "tabs", "aria-label": "Views of the job" }, TABS.map(([name, path]) =>
-      h("a", { key: path, href: link(...["jobs", id, path].filter(Boolean)), "aria-current": path === open ? "page" : null }, name)));
+    const path = (tab) => link(...["jobs", id, tab].filter(Boolean));
+    return tabBar("tabs", "Views of the job", TABS.map(([name, tab]) => ({ name, href: path(tab), open: tab === open })));
   }
 
   async cancel(job) {
@@ -121,7 +122,7 @@ export class Frame {
   }
 
   foot() {
-    const version = this.store.config["tidemark-version"] || this.store.config["flink-version"];
+    const version = this.store.config["flink-version"]; // Flink's name for the version of the server
     return h("footer", { class: "foot" }, version ? `tidemark ${version}` : "tidemark", h("a", { href: "v1/jobs/overview" }, "REST"));
   }
 }

@@ -39,8 +39,8 @@ export class Graph {
   }
 
   observe(element, changed) {
-    this.observer = new ResizeObserver(() => {
-      const width = element.clientWidth;
+    this.observer = new ResizeObserver(([entry]) => {
+      const width = Math.floor(entry.contentRect.width);
       if (width === this.width) return;
       this.width = width;
       changed();

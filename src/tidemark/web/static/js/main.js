@@ -1,5 +1,5 @@
 // Starts the page: follows the address and the event stream, and paints the view that belongs to them.
-import { get, jobPath } from "./api.js";
+import { get, jobPath, placeBeforeLogin } from "./api.js";
 import { Frame } from "./frame.js";
 import { Live } from "./live.js";
 import { Resource } from "./resource.js";
@@ -51,6 +51,7 @@ function receive(name, data) {
     if (data.jid !== jobId) return;
     if (data.now) store.skew = data.now - Date.now();
     store.problem = null;
+    data.vertices = data.vertices.map((vertex) => ({ ...vertex.metrics, ...vertex }));
   }
   store[name] = data;
   current?.view.changed?.(name);
@@ -125,6 +126,8 @@ function follow(job) {
   live.watch(job);
 }
 
+const place = placeBeforeLogin();
+if (place) history.replaceState(null, "", place);
 addEventListener("hashchange", navigate);
 setInterval(() => document.hidden || repaint(), TICK_MS);
 get("config").then((config) => { store.config = config; repaint(); }, () => {});

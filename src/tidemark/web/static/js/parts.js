@@ -29,10 +29,10 @@ export const figure = (name, value, note, props = {}) =>
 
 export const figures = (...items) => h("dl", { class: "figures" }, items);
 
-/** Names with values under each other. */
+/** Names with values: [name, value] or, for what is long, [name, value, true]. */
 export const facts = (pairs) =>
-  h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) =>
-    h("div", { key: name }, h("dt", {}, name), h("dd", {}, value ?? NOTHING))));
+  h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value, wide]) =>
+    h("div", { key: name, class: wide ? "wide" : null }, h("dt", {}, name), h("dd", {}, value ?? NOTHING))));
 
 export const card = (title, ...children) =>
   h("section", { class: "card" }, title ? h("h2", {}, title) : null, children);
@@ -57,16 +57,23 @@ export function loaded(resource, show) {
 }
 
 /**
- * A table that becomes a list of cards on narrow screens.
+ * A table. On narrow screens each row becomes a card with its column names; a `dense` one stays a table, its first
+ * column in place while the others scroll.
  * @param {{name: string, cell: (row: any) => any, number?: boolean, wide?: boolean}[]} columns
+ * @param {{key: (row) => any, caption: string, dense?: boolean, rowClass?: (row) => string?, below?: (row) => any}} options
+ *   `below` is what stands under a row over all columns, if anything
  */
-export function table(columns, rows, { key, caption, rowClass } = {}) {
-  return h("div", { class: "table", tabindex: "0", role: "region", "aria-label": caption },
+export function table(columns, rows, { key, caption, dense, rowClass, below }) {
+  const cell = (column, row) =>
+    h("td", { class: [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ") || null, "data-label": column.name }, column.cell(row));
+  return h("div", { class: dense ? "table dense" : "table", tabindex: "0", role: "region", "aria-label": caption },
     h("table", {},
       h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col", class: c.number ? "number" : null }, c.name)))),
-      h("tbody", {}, rows.map((row, i) =>
-        h("tr", { key: key ? key(row) : i, class: rowClass?.(row) },
-          columns.map((c) => h("td", { class: [c.number && "number", c.wide && "wide"].filter(Boolean).join(" ") || null, "data-label": c.name }, c.cell(row))))))));
+      h("tbody", {}, rows.map((row) => {
+        const more = below?.(row);
+        return [h("tr", { key: key(row), class: rowClass?.(row) }, columns.map((column) => cell(column, row))),
+          more ? h("tr", { key: `below ${key(row)}`, class: "below" }, h("td", { colspan: columns.length }, more)) : null];
+      }))));
 }
 
 /** Busy, back-pressured and idle shares as one bar. */
@@ -113,6 +120,20 @@ export function summaryTable(rows, caption) {
   return table(
     [{ name: "", cell: (row) => h("strong", {}, row.name) },
       ...QUANTILES.map(([name, field]) => ({ name, number: true, cell: (row) => row.format(row.stats?.[field]) }))],
-    rows, { key: (row) => row.name, caption });
+    rows, { key: (row) => row.name, caption, dense: true });
 }
 
+
+/** Links side by side, one of them open; it is kept in sight where not all of them fit. */
+export const tabBar = (kind, label, tabs) =>
+  h("nav", { class: kind, "aria-label": label }, tabs.map(({ name, href, open }) =>
+    h("a", { key: href, href, "aria-current": open ? "page" : null, ...keptInSight(open) }, name)));
+
+function keptInSight(open) {
+  const changed = (tab) => {
+    const bar = tab.parentElement;
+    if (open && !tab.wasOpen) bar.scrollTo({ left: tab.offsetLeft - (bar.clientWidth - tab.clientWidth) / 2 });
+    tab.wasOpen = open;
+  };
+  return { mount: changed, update: changed };
+}

@@ -26,7 +26,7 @@ export class CheckpointDetails {
   }
 
   render() {
-    return h("div", { key: `checkpoint ${this.id}`, "data-checkpoint": this.id }, loaded(this.details, (details) => [
+    return h("div", { class: "column", key: `checkpoint ${this.id}`, "data-checkpoint": this.id }, loaded(this.details, (details) => [
       this.head(details),
       details.failure_message ? h("div", { class: "problem" }, h("p", {}, details.failure_message)) : null,
       this.figures(details),
@@ -53,7 +53,7 @@ export class CheckpointDetails {
         ["Triggered", [moment(details.trigger_timestamp, now), ` (${ago(details.trigger_timestamp, now)})`]],
         ["Last acknowledged", moment(details.latest_ack_timestamp, now)],
         details.failure_timestamp ? ["Failed", moment(details.failure_timestamp, now)] : null,
-        details.external_path ? ["Path", code(details.external_path)] : null,
+        details.external_path ? ["Path", code(details.external_path), true] : null,
       ]))];
   }
 
@@ -71,8 +71,10 @@ export class CheckpointDetails {
       { name: "New", number: true, cell: ([, task]) => bytes(task.checkpointed_size) },
       { name: "Full", number: true, cell: ([, task]) => bytes(task.state_size) },
     ];
-    return [table(columns, tasks, { key: ([id]) => id, caption: "Operators of the checkpoint" }),
-      tasks.filter(([id]) => this.open.has(id)).map(([id]) => this.subtasks(id, names.get(id) || id))];
+    return table(columns, tasks, {
+      key: ([id]) => id, caption: "Operators of the checkpoint",
+      below: ([id]) => this.open.has(id) && this.subtasks(id, names.get(id) || id),
+    });
   }
 
   toggle(id, name) {
@@ -93,11 +95,9 @@ export class CheckpointDetails {
 
   subtasks(id, name) {
     const now = this.context.store.now();
-    return h("div", { class: "subtasks", key: `subtasks ${id}`, "data-subtasks": id },
-      h("h3", {}, name),
-      loaded(this.open.get(id), ({ summary, subtasks = [] }) => [
-        summary ? summaryTable(summaryRows(summary), `Summary of ${name}`) : null,
-        table(subtaskColumns(now), subtasks, { key: (row) => row.index, caption: `Subtasks of ${name}` })]));
+    return h("div", { class: "subtasks", "data-subtasks": id }, loaded(this.open.get(id), ({ summary, subtasks = [] }) => [
+      summary ? summaryTable(summaryRows(summary), `Summary of ${name}`) : null,
+      table(subtaskColumns(now), subtasks, { key: (row) => row.index, caption: `Subtasks of ${name}`, dense: true })]));
   }
 
   dispose() {

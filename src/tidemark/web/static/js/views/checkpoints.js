@@ -2,7 +2,7 @@
 import { jobPath } from "../api.js";
 import { ago, bytes, count, duration, words } from "../format.js";
 import {
-  badge, card, code, empty, facts, figure, figures, loaded, moment, pager, pill, progress, summaryTable, table, waiting,
+  badge, card, code, empty, facts, figure, figures, loaded, moment, pager, pill, progress, summaryTable, tabBar, table, waiting,
 } from "../parts.js";
 import { link } from "../router.js";
 import { Resource } from "../resource.js";
@@ -35,8 +35,8 @@ export class Checkpoints {
 
   tabs(open) {
     const shown = open === "details" ? "history" : open;
-    return h("nav", { class: "subtabs", "aria-label": "Views of the checkpoints" }, TABS.map(([name, path]) =>
-      h("a", { key: path, href: link("jobs", this.context.job, "checkpoints", path), "aria-current": path === shown ? "page" : null }, name)));
+    return tabBar("subtabs", "Views of the checkpoints", TABS.map(([name, path]) =>
+      ({ name, href: link("jobs", this.context.job, "checkpoints", path), open: path === shown })));
   }
 
   detailsLink(id, label = `#${id}`) {
@@ -117,8 +117,8 @@ export class Checkpoints {
       { name: "Duration", number: true, cell: (row) => duration(row.end_to_end_duration) },
       { name: "New", number: true, cell: (row) => bytes(row.checkpointed_size) },
       { name: "Full", number: true, cell: (row) => bytes(row.state_size) },
-      { name: "Kind", wide: true, cell: (row) => row.failure_message ? h("span", { class: "bad-text clip", title: row.failure_message }, row.failure_message) : words(row.checkpoint_type) },
-    ], rows, { key: (row) => row.id, caption: "Checkpoints, newest first" });
+      { name: "Note", wide: true, cell: note },
+    ], rows, { key: (row) => row.id, caption: "Checkpoints, newest first", dense: true });
   }
 
   configuration() {
@@ -138,6 +138,11 @@ export class Checkpoints {
   }
 }
 
+function note(row) {
+  if (row.failure_message) return h("span", { class: "bad-text clip", title: row.failure_message }, row.failure_message);
+  return row.discarded ? h("span", { class: "hint" }, "subsumed") : "";
+}
+
 const noneYet = () =>
   empty("No checkpoint yet.", "Switch them on with ", code("execution.checkpointing.interval"), " or ", code("env.enable_checkpointing(10_000)"), ".");
 
@@ -152,13 +157,15 @@ function summary(stats) {
     { name: "Duration", stats: stats.end_to_end_duration, format: duration },
     { name: "New bytes", stats: stats.checkpointed_size, format: bytes },
     { name: "Full size", stats: stats.state_size, format: bytes },
+    stats.sync_duration && { name: "Sync", stats: stats.sync_duration, format: duration },
+    stats.async_duration && { name: "Async", stats: stats.async_duration, format: duration },
     stats.processed_data && { name: "Processed while aligning", stats: stats.processed_data, format: bytes },
     stats.persisted_data && { name: "Kept while aligning", stats: stats.persisted_data, format: bytes },
   ].filter(Boolean), "Summary of the completed checkpoints"));
 }
 
 function configuration(config) {
-  const limit = (value) => (value === undefined || value === null || value > 2 ** 53 ? null : duration(value));
+  const limit = (value) => (value === undefined || value === null || value < 0 || value > 2 ** 53 ? null : duration(value));
   const yes = (value) => (value === undefined || value === null ? null : value ? "yes" : "no");
   const kept = config.externalization;
   return facts([
@@ -172,7 +179,8 @@ function configuration(config) {
     ["Aligned for at most", limit(config.aligned_checkpoint_timeout)],
     ["After the job ends", kept?.enabled ? (kept.delete_on_cancellation ? "kept, deleted when canceled" : "kept") : "deleted"],
     ["State backend", config.state_backend],
-    ["Storage", config.checkpoint_storage],
+    ["Storage", config.checkpoint_storage && code(config.checkpoint_storage)],
+    ["Kept at a time", config.num_retained && count(config.num_retained)],
     ["After tasks finish", yes(config.checkpoints_after_tasks_finish)],
   ].filter(([, value]) => value !== null && value !== undefined));
 }

@@ -34,16 +34,15 @@ export class Exceptions {
   entry(entry, i, all) {
     const now = this.context.store.now();
     const slot = entry.taskManagerId;
+    const where = entry.endpoint || entry.location || slot;
     return h("li", { key: `${entry.timestamp} ${all - i}`, class: "card failure" },
       h("div", { class: "failure-head" },
-        h("strong", { class: "bad-text" }, entry.exceptionName || "Failure"),
+        h("strong", { class: "failure-cause bad-text" }, causeOf(entry)),
         entry.attempt === undefined ? null : badge(`attempt ${entry.attempt}`),
         h("span", { class: "hint" }, moment(entry.timestamp, now), ` (${ago(entry.timestamp, now)})`)),
-      h("p", { class: "failure-cause" }, causeOf(entry)),
       h("p", { class: "hint" },
         entry.taskName ? h("span", {}, "in ", h("strong", {}, entry.taskName)) : null,
-        slot ? h("span", {}, " on slot ", h("a", { href: link("jobs", this.context.job, "slots", slot) }, entry.endpoint || slot))
-        : entry.endpoint ? h("span", {}, ` on ${entry.endpoint}`) : null),
+        where ? h("span", {}, " on ", slot ? h("a", { href: link("jobs", this.context.job, "slots", slot) }, where) : where) : null),
       h("details", { open: i === 0 && all === 1 },
         h("summary", {}, "Traceback"),
         h("div", { class: "trace-box" }, copyButton(entry.stacktrace || ""), h("pre", { class: "trace", tabindex: "0" }, entry.stacktrace || "no traceback"))),
@@ -59,8 +58,8 @@ function entriesOf(data) {
   return [{ exceptionName: "", stacktrace: data["root-exception"], timestamp: data.timestamp }];
 }
 
-/** The line of a Python traceback that says what went wrong: the last one that is not indented. */
-function causeOf({ stacktrace = "", exceptionName = "" }) {
-  const line = stacktrace.trimEnd().split("\n").findLast((each) => each && !/^\s/.test(each)) || exceptionName;
-  return line.startsWith(`${exceptionName}: `) && exceptionName ? line.slice(exceptionName.length + 2) : line;
+/** The line that says what went wrong: the last one of a Python traceback that is not indented. */
+function causeOf({ stacktrace, exceptionName, message }) {
+  if (message) return exceptionName ? `${exceptionName}: ${message}` : message;
+  return stacktrace?.trimEnd().split("\n").findLast((line) => line && !/^\s/.test(line)) || exceptionName || "Failure";
 }

@@ -48,7 +48,7 @@ export class Overview {
     const over = (ids, field) => sum(job.vertices.filter((v) => ids.has(v.id)).map((v) => v[field]));
     const latest = checkpoints?.latest?.completed;
     const failed = checkpoints?.counts?.failed || 0;
-    const restored = checkpoints?.counts?.restored || 0;
+    const restarts = job.restarts ?? checkpoints?.counts?.restored ?? 0;
     const worst = job.vertices.reduce((a, b) => ((b.backpressured ?? -1) > (a?.backpressured ?? -1) ? b : a), null);
     return figures(
       figure("Read", ended(job.state) ? count(total(job, sources)) : rate(over(sources, "records-out-per-second") ?? over(sources, "records-in-per-second")), ended(job.state) ? "records" : `${count(total(job, sources))} records`),
@@ -57,7 +57,7 @@ export class Overview {
         latest ? `${duration(latest.end_to_end_duration)}, ${bytes(latest.checkpointed_size)}` : null),
       figure("Failed checkpoints", count(failed), null, { tone: failed ? "warn" : "" }),
       figure("State", bytes(sum(job.vertices.map((v) => v["state-bytes"])))),
-      figure("Restores", count(restored), null, { tone: restored ? "warn" : "" }),
+      figure("Restarts", count(restarts), restarts ? "see Exceptions" : null, { tone: restarts ? "warn" : "" }),
       worst && (worst.backpressured ?? 0) >= 0.1 ? figure("Waits most", `${Math.round(worst.backpressured * 100)} %`, worst.name, { tone: "warn" }) : null);
   }
 

@@ -64,8 +64,8 @@ export class Savepoints {
       h("div", { class: "card-head" }, h("h2", {}, "Your savepoint"), pill(status)),
       status === "IN_PROGRESS" ? h("p", {}, h("span", { class: "spinner" }), ` asked for ${ago(since, this.context.store.now())}`) : null,
       location ? facts([
-        ["Path", h("span", { class: "copyable" }, h("code", { "data-location": "" }, location), copyButton(location))],
-        ["Start from it", code(`tidemark run --from-savepoint ${location} your_job.py`)]]) : null,
+        ["Path", h("span", { class: "copyable" }, h("code", { "data-location": "" }, location), copyButton(location)), true],
+        ["Start from it", code(`tidemark run --from-savepoint ${location} your_job.py`), true]]) : null,
       failure ? h("pre", { class: "trace" }, failure) : null);
   }
 

@@ -32,7 +32,7 @@ export class Settings {
       filterBox("Filter by key, value or layer", this.filter, (value) => change("filter", value)),
       without ? h("label", { class: "check" },
         h("input", { type: "checkbox", checked: this.idle, onchange: (e) => change("idle", e.target.checked) }),
-        h("span", {}, `Only the ${count(without)} without effect`)) : null);
+        h("span", {}, `Only what has no effect (${count(without)})`)) : null);
   }
 
   table(settings) {

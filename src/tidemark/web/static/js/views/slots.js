@@ -1,7 +1,7 @@
 // Slots: the processes that hold state and run functions; where they are, what they use, the end of their log.
-import { text } from "../api.js";
-import { ago, bytes, count, duration, percent } from "../format.js";
-import { empty, filterBox, figure, figures, loaded, pill, table } from "../parts.js";
+import { get, text } from "../api.js";
+import { ago, bytes, count, NOTHING, percent } from "../format.js";
+import { empty, filterBox, figure, figures, loaded, table } from "../parts.js";
 import { link } from "../router.js";
 import { Resource } from "../resource.js";
 import { h } from "../vdom.js";
@@ -15,12 +15,14 @@ export class Slots {
     this.slots = context.resource(`taskmanagers?job=${encodeURIComponent(context.job)}`, { every: EVERY_MS });
     this.filter = "";
     this.log = null;
+    this.loads = new Map(); // slot → {seconds, at, cores}
   }
 
   render({ slot }) {
     this.follow(slot);
     return loaded(this.slots, ({ taskmanagers }) => {
       const slots = taskmanagers.filter((each) => !each.job || each.job === this.context.job);
+      slots.forEach((each) => this.measure(each));
       const chosen = slots.find((each) => each.id === slot);
       if (!slots.length && !slot) return empty("No slot is running.", "Slots live as long as the job; the view Exceptions says why it ended.");
       return [
@@ -37,11 +39,19 @@ export class Slots {
       return values.length ? values.reduce((a, b) => a + b, 0) : null;
     };
     const hosts = new Set(slots.map((slot) => slot.host));
-    const cpu = sum("cpu");
+    const cores = slots.map((slot) => this.loads.get(slot.id).cores).filter((value) => value !== null);
     return figures(
       figure("Slots", count(slots.length)), figure("Hosts", count(hosts.size)),
-      figure("Memory", bytes(sum("memory-bytes"))),
-      figure("CPU", cpu === null ? "–" : `${(cpu).toFixed(1)} cores`));
+      figure("Memory", bytes(sum("memory"))),
+      figure("CPU", cores.length ? `${cores.reduce((a, b) => a + b, 0).toFixed(1)} cores` : NOTHING));
+  }
+
+  /** A slot tells the seconds of CPU it has used; how many cores that is follows from two looks. */
+  measure({ id, "cpu-seconds": seconds, timeSinceLastHeartbeat: at }) {
+    const before = this.loads.get(id);
+    if (before && before.at === at) return;
+    const known = before && seconds >= before.seconds && at > before.at;
+    this.loads.set(id, { seconds, at, cores: known ? (seconds - before.seconds) * 1000 / (at - before.at) : null });
   }
 
   table(slots, chosen) {
@@ -50,26 +60,27 @@ export class Slots {
     const shown = slots.filter((slot) => `${slot.host} ${slot.id} ${slot.pid} ${groups(slot)}`.toLowerCase().includes(wanted));
     if (!shown.length) return empty("No slot fits the filter.");
     return table([
-      { name: "Slot", cell: (slot) => h("a", { href: link("jobs", this.context.job, "slots", slot.id), "aria-current": slot.id === chosen ? "true" : null }, slot.id) },
+      { name: "Slot", cell: (slot) => h("a", { href: link("jobs", this.context.job, "slots", slot.id), "aria-current": slot.id === chosen ? "true" : null }, nameOf(slot.id)) },
       { name: "Host", cell: (slot) => slot.host ?? "–" },
       { name: "Pid", number: true, cell: (slot) => slot.pid ?? "–" },
-      { name: "Memory", number: true, cell: (slot) => bytes(slot["memory-bytes"]) },
-      { name: "CPU", number: true, cell: (slot) => percent(slot.cpu) },
-      { name: "Key groups", cell: groups },
-      { name: "Heartbeat", number: true, cell: (slot) => heartbeat(slot, now) },
-    ], shown, { key: (slot) => slot.id, caption: "Slots", rowClass: (slot) => (slot.id === chosen ? "chosen" : null) });
+      { name: "Memory", number: true, cell: (slot) => bytes(slot.memory) },
+      { name: "CPU", number: true, cell: (slot) => percent(this.loads.get(slot.id).cores) },
+      { name: "Key groups", wide: true, cell: groups },
+      // A time stamp in spite of its name, as in Flink.
+      { name: "Heartbeat", number: true, cell: (slot) => ago(slot.timeSinceLastHeartbeat, now) },
+    ], shown, { key: (slot) => slot.id, caption: "Slots", dense: true, rowClass: (slot) => (slot.id === chosen ? "chosen" : null) });
   }
 
   follow(slot) {
     if (this.log?.slot === slot || (!slot && !this.log)) return;
     this.log?.dispose();
-    this.log = slot ? new Resource(`taskmanagers/${encodeURIComponent(slot)}/log`, this.context.repaint, { every: EVERY_MS, load: text }) : null;
+    this.log = slot ? new Resource(`taskmanagers/${encodeURIComponent(slot)}/logs`, this.context.repaint, { every: EVERY_MS, load: newestLog }) : null;
     if (this.log) this.log.slot = slot;
   }
 
   one(id, slot) {
     return h("section", { class: "card", key: `slot ${id}`, "data-slot": id },
-      h("div", { class: "card-head" }, h("h2", {}, `Slot ${id}`), slot?.status ? pill(slot.status) : null,
+      h("div", { class: "card-head" }, h("h2", {}, nameOf(id)), h("span", { class: "hint" }, slot ? `${slot.host}, pid ${slot.pid}` : ""),
         h("a", { class: "button small", href: link("jobs", this.context.job, "slots") }, "Close")),
       slot ? null : h("p", { class: "hint" }, "This slot no longer runs; what its log says is what is left of it."),
       loaded(this.log, (log) => log.trim()
@@ -82,17 +93,21 @@ export class Slots {
   }
 }
 
-function groups(slot) {
-  const range = slot["key-groups"];
-  if (!range) return "–";
-  return Array.isArray(range) ? `${range[0]}–${range[1]}` : String(range);
+/** The log of a slot; older parts of a rotated one have longer names. */
+async function newestLog(path) {
+  const { logs } = await get(path);
+  const name = logs.map((log) => log.name).sort()[0];
+  return name === undefined ? "" : text(`${path}/${encodeURIComponent(name)}`);
 }
 
-function heartbeat(slot, now) {
-  const at = slot.timeSinceLastHeartbeat;
-  if (at === undefined || at === null) return "–";
-  // Flink's field is a time stamp in spite of its name; small values are what the name says.
-  return at > 1e11 ? ago(at, now) : `${duration(at)} ago`;
+/** Ids of slots are those of their job and a number. */
+const nameOf = (id) => `slot ${id.slice(id.lastIndexOf("-") + 1)}`;
+
+/** Key groups by operator, told once where all operators have the same. */
+function groups(slot) {
+  const ranges = Object.entries(slot["key-groups"] || {}).map(([name, [first, last]]) => [name, `${first}–${last}`]);
+  if (!ranges.length) return NOTHING;
+  return new Set(ranges.map(([, range]) => range)).size === 1 ? ranges[0][1] : ranges.map(([name, range]) => `${name} ${range}`).join(", ");
 }
 
 function tail(log) {

@@ -21,7 +21,7 @@ export class VertexPanel {
   render() {
     const live = this.context.store.job.vertices.find((vertex) => vertex.id === this.vertex);
     return h("section", { class: "card", key: `vertex ${this.vertex}`, "data-panel": "vertex", mount: (el) => el.scrollIntoView({ block: "nearest" }) },
-      h("div", { class: "card-head" }, h("h2", {}, live?.name || this.vertex),
+      h("div", { class: "card-head" }, h("h2", {}, live?.name || this.vertex), h("code", { class: "id" }, this.vertex),
         h("a", { class: "button small", href: link("jobs", this.context.job) }, "Close")),
       loaded(this.details, (details) => [
         facts([
@@ -29,7 +29,6 @@ export class VertexPanel {
           ["Records in", count(live?.metrics?.["read-records"])],
           ["Records out", count(live?.metrics?.["write-records"])],
           ["State", bytes(live?.["state-bytes"])],
-          ["Id", h("code", { class: "id" }, details.id)],
         ]),
         this.subtasks(details.subtasks || [])]));
   }
@@ -40,14 +39,14 @@ export class VertexPanel {
     const marks = new Map((this.watermarks.data || []).map(({ id, value }) => [Number(id.split(".")[0]), value]));
     return table([
       { name: "Subtask", number: true, cell: (row) => count(row.subtask) },
-      { name: "Status", cell: (row) => [pill(row.status), row.attempt ? badge(`attempt ${row.attempt + 1}`) : null] },
+      { name: "Status", cell: (row) => [pill(row.status), row.attempt ? badge(`attempt ${row.attempt}`) : null] },
       { name: "Slot", cell: (row) => slot(this.context.job, row) },
       { name: "In", number: true, cell: (row) => count(row.metrics?.["read-records"]) },
       { name: "Out", number: true, cell: (row) => count(row.metrics?.["write-records"]) },
       { name: "Time", cell: (row) => time(ratios.get(row.subtask)) },
       { name: "Watermark", number: true, cell: (row) => watermark(marks.get(row.subtask), now) },
       { name: "Running for", number: true, cell: (row) => duration(row.duration) },
-    ], subtasks, { key: (row) => row.subtask, caption: "Subtasks" });
+    ], subtasks, { key: (row) => row.subtask, caption: "Subtasks", dense: true });
   }
 
   dispose() {
