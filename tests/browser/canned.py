@@ -19,7 +19,15 @@ TRACEBACK = """Traceback (most recent call last):
             ~~~~~~~~~~~^^^^^^^^^^^^^^^
 KeyError: 'XK'
 """
-NAMES = ("Source: payments", "Source: rules", "enrich", "score", "detect <b>fraud</b>", "alerts", "Sink: archive")
+NAMES = (
+    "Source: payments",
+    "Source: rules",
+    "enrich",
+    "score",
+    "detect <b>fraud</b>",
+    "alerts",
+    "Sink: archive",
+)
 EDGES = {
     2: [(0, "REBALANCE")],
     3: [(2, "HASH")],
@@ -374,7 +382,10 @@ class CannedJob:
         ]
 
     def log(self, slot: str) -> str:
-        lines = [f"2026-11-16 16:{i // 60:02}:{i % 60:02} INFO  [{slot}] epoch {i}: 4,000 records" for i in range(90)]
+        lines = [
+            f"2026-11-16 16:{i // 60:02}:{i % 60:02} INFO  [{slot}] epoch {i}: 4,000 records"
+            for i in range(90)
+        ]
         lines[60] = lines[60].replace("INFO ", "WARN ") + ", late by 3 s <script>alert(1)</script>"
         return "\n".join(lines) + "\n"
 
@@ -491,7 +502,9 @@ class CannedJob:
             ("queryable-state.enable", "true", "configuration", True, None),
         ]
         return {
-            "settings": [dict(zip(("key", "value", "layer", "effect", "reason"), row, strict=True)) for row in rows]
+            "settings": [
+                dict(zip(("key", "value", "layer", "effect", "reason"), row, strict=True)) for row in rows
+            ]
         }
 
     def series(self) -> Json:

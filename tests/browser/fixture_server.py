@@ -1,4 +1,7 @@
-"""Serves the page's files and canned answers, with the same headers as the real server. `python -m tests.browser.fixture_server`."""
+"""Serves the page's files and canned answers, with the headers of the real server.
+
+To look at it: `python -m tests.browser.fixture_server 8099`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import json
 import re
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
@@ -27,11 +29,13 @@ class FixtureServer:
         jobs: What it serves, by id.
         token: What must be known to get in; None lets everybody in.
         streams: How many event streams are open.
-        tick_s: How often a running job moves on and streams are written.
+        tick_s: How often jobs move on and streams are written; 0 is never but when `publish` is called.
         requests: Method, path and body of every action, and the header that guards it.
     """
 
-    def __init__(self, *jobs: CannedJob, token: str | None = None, tick_s: float = 0.2, port: int = 0) -> None:
+    def __init__(
+        self, *jobs: CannedJob, token: str | None = None, tick_s: float = 0.2, port: int = 0
+    ) -> None:
         self.jobs = {job.job_id: job for job in jobs}
         self.token = token
         self.tick_s = tick_s
@@ -40,6 +44,8 @@ class FixtureServer:
         self.requests: list[tuple[str, str, Any, str | None]] = []
         self.stopping = threading.Event()
         self.lock = threading.Lock()
+        self.news = threading.Condition(self.lock)
+        self.version = 0
         handler = type("Handler", (_Handler,), {"site": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
         self._server.daemon_threads = True
@@ -53,10 +59,16 @@ class FixtureServer:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def _tick(self) -> None:
-        while not self.stopping.wait(self.tick_s):
-            with self.lock:
-                for job in self.jobs.values():
-                    job.advance()
+        while self.tick_s and not self.stopping.wait(self.tick_s):
+            self.publish()
+
+    def publish(self) -> None:
+        """A second passes for all jobs, and streams tell so."""
+        with self.lock:
+            for job in self.jobs.values():
+                job.advance()
+            self.version += 1
+            self.news.notify_all()
 
     def __enter__(self) -> FixtureServer:
         for thread in self._threads:
@@ -65,6 +77,8 @@ class FixtureServer:
 
     def __exit__(self, *_: object) -> None:
         self.stopping.set()
+        with self.lock:
+            self.news.notify_all()
         self._server.shutdown()
         self._server.server_close()
         for thread in self._threads:
@@ -138,7 +152,9 @@ class _Handler(BaseHTTPRequestHandler):
             with self.site.lock:
                 answer = self.site.answer(url.path.removeprefix("/v1/"), query)
             if answer is None:
-                self._json({"errors": [f"There is nothing at {unquote(url.path)} with <i>that</i> name."]}, 404)
+                self._json(
+                    {"errors": [f"There is nothing at {unquote(url.path)} with <i>that</i> name."]}, 404
+                )
             else:
                 self._json(answer)
 
@@ -148,7 +164,9 @@ class _Handler(BaseHTTPRequestHandler):
             good = parse_qs(body.decode()).get("token") == [self.site.token]
             self.send_response(303)
             if good:
-                self.send_header("Set-Cookie", f"tidemark_token={self.site.token}; HttpOnly; SameSite=Strict; Path=/")
+                self.send_header(
+                    "Set-Cookie", f"tidemark_token={self.site.token}; HttpOnly; SameSite=Strict; Path=/"
+                )
             self.send_header("Location", "/" if good else "/login?error=1")
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -178,7 +196,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._json({"request-id": job.trigger(directory)}, 202)
 
     def _allowed(self) -> bool:
-        return self.site.token is None or f"tidemark_token={self.site.token}" in self.headers.get("Cookie", "")
+        return self.site.token is None or f"tidemark_token={self.site.token}" in self.headers.get(
+            "Cookie", ""
+        )
 
     def _file(self, path: str) -> None:
         name = {"/": "index.html", "/login": "login.html"}.get(path) or path.removeprefix("/static/")
@@ -218,27 +238,31 @@ class _Handler(BaseHTTPRequestHandler):
         self.site.streams += 1
         self.site.opened += 1
         try:
+            seen = -1
             while not self.site.stopping.is_set():
-                for name, data in self._news(job_id):
+                with self.site.lock:
+                    self.site.news.wait_for(
+                        lambda: self.site.version != seen or self.site.stopping.is_set(), 1
+                    )
+                    seen, news = self.site.version, self._news(job_id)
+                for name, data in news:
                     self.wfile.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())
                 self.wfile.flush()
-                time.sleep(self.site.tick_s)
         except OSError:
             pass  # the page went away
         finally:
             self.site.streams -= 1
 
     def _news(self, job_id: str | None) -> list[tuple[str, Any]]:
-        with self.site.lock:
-            news: list[tuple[str, Any]] = [("overview", self.site.overview())]
-            job = self.site.jobs.get(job_id or "")
-            if job is not None:
-                news += [("job", job.job()), ("checkpoints", job.checkpoints())]
-            return news
+        news: list[tuple[str, Any]] = [("overview", self.site.overview())]
+        job = self.site.jobs.get(job_id or "")
+        if job is not None:
+            news += [("job", job.job()), ("checkpoints", job.checkpoints())]
+        return news
 
 
 if __name__ == "__main__":
     ended = CannedJob(job_id="0" * 31 + "2", name="word count", state="FINISHED", failed_once=False)
-    with FixtureServer(CannedJob(), ended, port=int(sys.argv[1]) if sys.argv[1:] else 8099) as site:
+    with FixtureServer(CannedJob(), ended, port=int(sys.argv[1])) as site:
         print(site.url, flush=True)
         threading.Event().wait()

@@ -11,7 +11,7 @@ const LEAST_SCALE = 0.5;
 /** Remembers the layout of one plan: placing vertices is needed only when the plan or the width class changes. */
 export class Graph {
   constructor() {
-    this.width = 0;
+    this.width = document.documentElement.clientWidth - 80; // a guess; the first measurement corrects it
     this.fit = true;
     this.observer = null;
   }
@@ -116,8 +116,8 @@ function card(node, vertex, place, { link, selected, now }) {
       h("span", { class: "vertex-name", title: name }, name),
       h("span", { class: "vertex-parallelism", title: "parallelism" }, `×${count(node.parallelism ?? vertex?.parallelism)}`)),
     h("span", { class: "vertex-rates" },
-      h("span", {}, h("small", {}, "in"), h("b", { "data-rate": "in" }, rate(vertex?.["records-in-per-second"]))),
-      h("span", {}, h("small", {}, "out"), h("b", { "data-rate": "out" }, rate(vertex?.["records-out-per-second"])))),
+      h("span", {}, h("small", {}, "in "), h("b", { "data-rate": "in" }, rate(vertex?.["records-in-per-second"]))),
+      h("span", {}, h("small", {}, "out "), h("b", { "data-rate": "out" }, rate(vertex?.["records-out-per-second"])))),
     shares(vertex || {}),
     h("span", { class: "vertex-foot" },
       h("span", { title: "watermark" }, h("small", {}, "watermark"), watermark(vertex?.watermark, now)),

@@ -69,6 +69,7 @@ function repaint() {
   requestAnimationFrame(() => {
     painting = false;
     if (!current) return;
+    document.title = frame.title(current);
     render(document.getElementById("app"), frame.render(current, () => h("div", { key: current.key }, current.view.render(current.params))));
   });
 }
@@ -101,7 +102,6 @@ function navigate() {
     window.scrollTo(0, 0);
   }
   store.notice = null;
-  document.title = frame.title(current);
   repaint();
 }
 

@@ -159,8 +159,8 @@ function summary(stats) {
     { name: "Full size", stats: stats.state_size, format: bytes },
     stats.sync_duration && { name: "Sync", stats: stats.sync_duration, format: duration },
     stats.async_duration && { name: "Async", stats: stats.async_duration, format: duration },
-    stats.processed_data && { name: "Processed while aligning", stats: stats.processed_data, format: bytes },
-    stats.persisted_data && { name: "Kept while aligning", stats: stats.persisted_data, format: bytes },
+    stats.processed_data && { name: "Processed", stats: stats.processed_data, format: bytes },
+    stats.persisted_data && { name: "Persisted", stats: stats.persisted_data, format: bytes },
   ].filter(Boolean), "Summary of the completed checkpoints"));
 }
 
