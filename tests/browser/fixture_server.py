@@ -241,9 +241,8 @@ class _Handler(BaseHTTPRequestHandler):
             seen = -1
             while not self.site.stopping.is_set():
                 with self.site.lock:
-                    self.site.news.wait_for(
-                        lambda: self.site.version != seen or self.site.stopping.is_set(), 1
-                    )
+                    while self.site.version == seen and not self.site.stopping.is_set():
+                        self.site.news.wait()
                     seen, news = self.site.version, self._news(job_id)
                 for name, data in news:
                     self.wfile.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())

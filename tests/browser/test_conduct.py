@@ -1,4 +1,4 @@
-"""How the page behaves: quiet when hidden, safe with hostile data, usable by keyboard, at every width, in both themes."""
+"""How the page behaves: quiet when hidden, safe with hostile data, by keyboard, at every width, in both themes."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ def test_a_lost_server_is_said_and_found_again(page: Page, job: CannedJob, compl
         expect(page.locator(".connection")).to_have_text("live")
         port = int(first.url.rpartition(":")[2])
     expect(page.locator(".connection")).to_contain_text("connection lost")
+    expect(page.locator(".notice")).to_contain_text("tidemark web")
     with FixtureServer(job, port=port):
         expect(page.locator(".connection")).to_have_text("live")
         grows(page, view.note("Read"))

@@ -64,7 +64,15 @@ export class Frame {
     if (error && !job) {
       return [h("h1", {}, id), problem(error), h("p", {}, h("a", { href: link() }, "See all jobs"))];
     }
-    return [job ? this.head(job) : waiting(), this.tabs(id, current), job ? content() : null];
+    return [this.gone(), job ? this.head(job) : waiting(), this.tabs(id, current), job ? content() : null];
+  }
+
+  /** The server lives in the job's process, so it goes when the job ends. */
+  gone() {
+    return this.store.connection === "lost"
+      ? h("div", { class: "notice bad", key: "gone" }, h("p", {}, "The server does not answer any more; below is what it said last. Either the job has ended, and ",
+        h("code", {}, "tidemark web"), " shows how, or it cannot be reached from here."))
+      : null;
   }
 
   head(job) {
