@@ -500,6 +500,7 @@ class CannedJob:
                 "Slots are Python processes of Spark's executors; set spark.executor.memoryOverhead.",
             ),
             ("queryable-state.enable", "true", "configuration", True, None),
+            ("heartbeat.interval", "5 s", "default", True, None),
         ]
         return {
             "settings": [

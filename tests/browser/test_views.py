@@ -234,6 +234,9 @@ def test_configuration_marks_what_has_no_effect(view: JobPage) -> None:
     view.page.get_by_label("Only what has no effect").check()
     expect(view.rows("Settings")).to_have_count(1)
     view.page.get_by_label("Only what has no effect").uncheck()
+    expect(view.rows("Settings")).to_have_count(7)
+    view.page.get_by_label("Show defaults").check()
+    expect(view.rows("Settings")).to_have_count(8)
     view.page.get_by_label("Filter by key, value or layer").fill("rocksdb")
     expect(view.rows("Settings")).to_have_count(1)
 

@@ -58,8 +58,8 @@ function entriesOf(data) {
   return [{ exceptionName: "", stacktrace: data["root-exception"], timestamp: data.timestamp }];
 }
 
-/** The line that says what went wrong: the last one of a Python traceback that is not indented. */
+/** The line that says what went wrong: the last one of a Python traceback that is not indented, if it names the error. */
 function causeOf({ stacktrace, exceptionName, message }) {
-  if (message) return exceptionName ? `${exceptionName}: ${message}` : message;
-  return stacktrace?.trimEnd().split("\n").findLast((line) => line && !/^\s/.test(line)) || exceptionName || "Failure";
+  const last = stacktrace?.trimEnd().split("\n").findLast((line) => line && !/^\s/.test(line));
+  return message && !last?.includes(exceptionName) ? message : last || exceptionName || "Failure";
 }

@@ -4,12 +4,15 @@ import { count } from "../format.js";
 import { badge, code, empty, filterBox, loaded, table } from "../parts.js";
 import { h } from "../vdom.js";
 
+const DEFAULT = "default";
+
 export class Settings {
   constructor(context) {
     this.context = context;
     this.settings = context.resource(jobPath(context.job, "settings"));
     this.filter = "";
     this.idle = false;
+    this.defaults = false;
   }
 
   render() {
@@ -18,21 +21,23 @@ export class Settings {
         return empty("Nothing is set; every option has its default.",
           "Set options in ", code("tidemark-conf.yaml"), ", with ", code("tidemark run -D key=value"), " or in the program.");
       }
-      const without = settings.filter((each) => each.effect === false);
       const wanted = this.filter.toLowerCase();
-      const shown = (this.idle ? without : settings)
-        .filter((each) => `${each.key} ${each.value} ${each.layer}`.toLowerCase().includes(wanted));
-      return [this.controls(without.length), shown.length ? this.table(shown) : empty("No setting fits.")];
+      const fits = (each) => (this.defaults || each.layer !== DEFAULT) && (!this.idle || each.effect === false)
+        && `${each.key} ${each.value} ${each.layer}`.toLowerCase().includes(wanted);
+      const shown = settings.filter(fits);
+      return [this.controls(settings), shown.length ? this.table(shown) : empty("No setting fits.", "Change the filter, or show the defaults too.")];
     });
   }
 
-  controls(without) {
+  controls(settings) {
     const change = (field, value) => { this[field] = value; this.context.repaint(); };
+    const box = (field, label, number) => number ? h("label", { class: "check", key: field },
+      h("input", { type: "checkbox", checked: this[field], onchange: (e) => change(field, e.target.checked) }),
+      h("span", {}, `${label} (${count(number)})`)) : null;
     return h("div", { class: "controls" },
       filterBox("Filter by key, value or layer", this.filter, (value) => change("filter", value)),
-      without ? h("label", { class: "check" },
-        h("input", { type: "checkbox", checked: this.idle, onchange: (e) => change("idle", e.target.checked) }),
-        h("span", {}, `Only what has no effect (${count(without)})`)) : null);
+      box("idle", "Only what has no effect", settings.filter((each) => each.effect === false).length),
+      box("defaults", "Show defaults", settings.filter((each) => each.layer === DEFAULT).length));
   }
 
   table(settings) {

@@ -34,16 +34,15 @@ export class Slots {
   }
 
   strip(slots) {
-    const sum = (field) => {
-      const values = slots.map((slot) => slot[field]).filter((value) => value !== null && value !== undefined);
-      return values.length ? values.reduce((a, b) => a + b, 0) : null;
-    };
+    // In the local executor all slots are one process, whose memory and time count once.
+    const processes = [...new Map(slots.map((slot) => [`${slot.host} ${slot.pid}`, slot])).values()];
+    const sum = (values) => (values.some((value) => value !== null) ? values.reduce((a, b) => a + (b ?? 0), 0) : null);
     const hosts = new Set(slots.map((slot) => slot.host));
-    const cores = slots.map((slot) => this.loads.get(slot.id).cores).filter((value) => value !== null);
+    const cores = sum(processes.map((slot) => this.loads.get(slot.id).cores));
     return figures(
       figure("Slots", count(slots.length)), figure("Hosts", count(hosts.size)),
-      figure("Memory", bytes(sum("memory"))),
-      figure("CPU", cores.length ? `${cores.reduce((a, b) => a + b, 0).toFixed(1)} cores` : NOTHING));
+      figure("Memory", bytes(sum(processes.map((slot) => slot.memory ?? null)))),
+      figure("CPU", cores === null ? NOTHING : `${cores.toFixed(1)} cores`));
   }
 
   /** A slot tells the seconds of CPU it has used; how many cores that is follows from two looks. */
@@ -85,7 +84,7 @@ export class Slots {
       slot ? null : h("p", { class: "hint" }, "This slot no longer runs; what its log says is what is left of it."),
       loaded(this.log, (log) => log.trim()
         ? h("pre", { class: "trace log", tabindex: "0", "aria-label": "Log", mount: toEnd, update: stayAtEnd }, tail(log))
-        : h("p", { class: "hint" }, "The log is empty.")));
+        : h("p", { class: "hint" }, "No log of this slot can be read from here. In the local executor slots write to the log of the driver.")));
   }
 
   dispose() {
