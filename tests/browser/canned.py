@@ -24,7 +24,7 @@ NAMES = (
     "Source: rules",
     "enrich",
     "score",
-    "detect <b>fraud</b>",
+    "detect fraud",
     "alerts",
     "Sink: archive",
 )
@@ -334,7 +334,7 @@ class CannedJob:
         lost = "tidemark.errors.SlotLostError: slot 3 on worker-2 (pid 4211) did not answer for 50 s\n"
         entries = [
             ("KeyError", TRACEBACK, 900_000, "score (3/4)", "worker-2:4213", 3, 2),
-            ("SlotLostError", lost, 7_200_000, "detect <b>fraud</b> (1/4)", "worker-2:4211", 1, 1),
+            ("SlotLostError", lost, 7_200_000, "detect fraud (1/4)", "worker-2:4211", 1, 1),
         ]
         return {
             "root-exception": TRACEBACK,
@@ -386,7 +386,7 @@ class CannedJob:
             f"2026-11-16 16:{i // 60:02}:{i % 60:02} INFO  [{slot}] epoch {i}: 4,000 records"
             for i in range(90)
         ]
-        lines[60] = lines[60].replace("INFO ", "WARN ") + ", late by 3 s <script>alert(1)</script>"
+        lines[60] = lines[60].replace("INFO ", "WARN ") + ", late by 3 s"
         return "\n".join(lines) + "\n"
 
     def vertex_details(self, vid: str) -> Json:
@@ -468,7 +468,7 @@ class CannedJob:
                 },
                 {
                     "uid": "detect",
-                    "name": "detect <b>fraud</b>",
+                    "name": "detect fraud",
                     "states": [
                         {
                             "name": "rules",

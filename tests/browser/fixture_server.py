@@ -126,7 +126,7 @@ def _of_job(job: CannedJob, path: str, query: dict[str, str]) -> Any:
             return job.backpressure()
         return job.watermarks() if found[2] else job.vertex_details(found[1])
     if path == "states/query" and json.loads(query["key"]) == "anna":
-        return {"key": "anna", "value": {"seen": 17, "last": "<b>now</b>"}}
+        return {"key": "anna", "value": {"seen": 17, "last": "2026-11-16T16:40:12Z"}}
     return None
 
 

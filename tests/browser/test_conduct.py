@@ -82,6 +82,19 @@ def test_names_of_others_are_text_never_markup(page: Page, tab: str) -> None:
         def log(self, slot: str) -> str:
             return HOSTILE
 
+        def states(self) -> dict[str, object]:
+            state = {"name": HOSTILE, "kind": HOSTILE, "type": HOSTILE, "queryable-name": HOSTILE}
+            return {"operators": [{"uid": HOSTILE, "name": HOSTILE, "states": [state]}]}
+
+        def exceptions(self) -> dict[str, object]:
+            entry = {
+                "exceptionName": HOSTILE,
+                "stacktrace": HOSTILE,
+                "taskName": HOSTILE,
+                "location": HOSTILE,
+            }
+            return {"exceptionHistory": {"entries": [{**entry, "timestamp": self.now}]}}
+
         def settings(self) -> dict[str, object]:
             row = {"key": HOSTILE, "value": HOSTILE, "layer": HOSTILE, "effect": False, "reason": HOSTILE}
             return {"settings": [row]}

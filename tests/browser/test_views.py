@@ -191,7 +191,7 @@ def test_state_lists_types_and_looks_up_a_key(view: JobPage, complaints: Complai
     view.page.get_by_label("Key, as JSON").fill("anna")
     view.page.get_by_role("button", name="Look up").click()
     shown = view.page.locator("[data-value]")
-    assert json.loads(shown.inner_text()) == {"seen": 17, "last": "<b>now</b>"}
+    assert json.loads(shown.inner_text()) == {"seen": 17, "last": "2026-11-16T16:40:12Z"}
     view.page.get_by_label("Key, as JSON").fill("42")
     view.page.keyboard.press("Enter")
     expect(view.page.locator(".answer")).to_contain_text("There is nothing at")
