@@ -180,7 +180,7 @@ def test_stop_sends_directory_and_drain(view: JobPage, site: FixtureServer) -> N
     view.page.get_by_label("Savepoint directory").fill("file:/tmp/stop")
     view.page.get_by_label("Drain").check()
     view.page.get_by_role("button", name="Stop with a savepoint").click()
-    expect(view.page.locator(".notice")).to_be_visible()
+    expect(view.page.locator(".notice")).to_contain_text("file:/tmp/stop/savepoint-")
     assert site.requests[0][2] == {"drain": True, "targetDirectory": "file:/tmp/stop"}
 
 

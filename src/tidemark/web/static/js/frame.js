@@ -4,6 +4,7 @@ import { ask } from "./dialog.js";
 import { elapsed } from "./format.js";
 import { ended, moment, pill, problem, tabBar, waiting } from "./parts.js";
 import { link } from "./router.js";
+import { savepointPath } from "./savepoint.js";
 import { h } from "./vdom.js";
 
 const TABS = [
@@ -102,7 +103,7 @@ export class Frame {
       title: `Cancel ${job.name}?`, action: "Cancel the job", danger: true,
       text: "It ends at once, without a savepoint. What it did since the last checkpoint is done again if you start it from there.",
     });
-    if (sure) await this.act(() => patch(`${jobPath(job.jid)}?mode=cancel`), "The job is being cancelled.");
+    if (sure) await this.act(() => patch(`${jobPath(job.jid)}?mode=cancel`).then(() => "The job is being cancelled."));
   }
 
   async stop(job) {
@@ -117,13 +118,17 @@ export class Frame {
     if (!answer) return;
     const body = { drain: answer.drain === "yes" };
     if (answer.directory) body.targetDirectory = answer.directory;
-    await this.act(() => post(jobPath(job.jid, "stop"), body), "The job takes a savepoint and stops.");
+    await this.act(async () => {
+      const { "request-id": request } = await post(jobPath(job.jid, "stop"), body);
+      this.notify("The job takes a savepoint and stops.");
+      return `The job has stopped. Its savepoint: ${await savepointPath(job.jid, request)}`;
+    });
   }
 
-  async act(action, done) {
+  /** Does something and shows what it answers with, or the error. */
+  async act(action) {
     try {
-      await action();
-      this.notify(done);
+      this.notify(await action());
     } catch (error) {
       this.notify(error.message, "bad");
     }

@@ -21,10 +21,10 @@ export function layered(nodes, size) {
   return measure(layers, edges, size);
 }
 
-/** Edges of the graph; one that closes a cycle (an iteration) is turned round for the layout. */
+/** Edges of the graph; one that closes a cycle (an iteration) is turned round, one from a node to itself left out. */
 function acyclic(nodes) {
   const outputs = new Map(nodes.map((node) => [node.id, []]));
-  const edges = nodes.flatMap((node) => node.inputs.map((from) => ({ from, to: node.id, back: false })));
+  const edges = nodes.flatMap((node) => node.inputs.filter((from) => from !== node.id).map((from) => ({ from, to: node.id, back: false })));
   edges.forEach((edge) => outputs.get(edge.from)?.push(edge));
   const state = new Map();
   const visit = (id) => {
@@ -71,7 +71,7 @@ function withPoints(nodes, edges, layerOf) {
       edge.cells.push(point);
       previous = point;
     }
-    if (first !== last) join(previous, cells.get(last));
+    join(previous, cells.get(last));
     edge.cells.push(cells.get(last));
   }
   return layers;

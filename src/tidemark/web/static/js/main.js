@@ -40,7 +40,7 @@ const store = {
   now: () => Date.now() + store.skew,
 };
 
-let jobId = null;
+let jobId; // null is the list of jobs; at first it is neither
 let current = null; // the view that is shown, with what it holds
 let painting = false;
 const live = new Live(receive, (state) => { store.connection = state; repaint(); });
@@ -107,7 +107,7 @@ function navigate() {
 
 /** Makes the store follow `job`: first by asking, so that the page is there at once, then by events. */
 function follow(job) {
-  if (job !== jobId || store.overview === undefined) {
+  if (job !== jobId) {
     jobId = job;
     Object.assign(store, { job: undefined, checkpoints: undefined, problem: null });
     const ask = (name, path) => get(path).then((data) => {

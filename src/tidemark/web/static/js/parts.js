@@ -103,7 +103,8 @@ export function pager({ offset, limit, shown, total, onPage }) {
 export const filterBox = (label, value, onInput) =>
   h("input", { type: "search", class: "filter", placeholder: label, "aria-label": label, value, oninput: (e) => onInput(e.target.value) });
 
-export const copyButton = (text) =>
+/** Browsers lend the clipboard to pages on loopback and with TLS only; elsewhere there is no button. */
+export const copyButton = (text) => navigator.clipboard ?
   h("button", {
     type: "button", class: "button small",
     onclick: async (event) => {
@@ -111,7 +112,7 @@ export const copyButton = (text) =>
       await navigator.clipboard.writeText(text);
       button.textContent = "Copied";
     },
-  }, "Copy");
+  }, "Copy") : null;
 
 /** Summary rows: minimum, average, percentiles, maximum. */
 export const QUANTILES = [["Minimum", "min"], ["Average", "avg"], ["p50", "p50"], ["p95", "p95"], ["p99", "p99"], ["Maximum", "max"]];

@@ -1,11 +1,11 @@
 // Savepoints: take one, watch it, and find those that were taken.
-import { get, jobPath, post } from "../api.js";
+import { jobPath, post } from "../api.js";
 import { ago } from "../format.js";
 import { card, code, copyButton, empty, ended, facts, loaded, moment, pill, table } from "../parts.js";
 import { link } from "../router.js";
+import { causeText, savepointPath } from "../savepoint.js";
 import { h } from "../vdom.js";
 
-const POLL_MS = 500;
 const EVERY_MS = 5000;
 
 export class Savepoints {
@@ -39,18 +39,15 @@ export class Savepoints {
     const taking = { since: this.context.store.now(), status: "IN_PROGRESS" };
     this.taking = taking;
     this.context.repaint();
-    const path = jobPath(this.context.job, "savepoints");
+    const wanted = () => {
+      this.context.repaint();
+      return this.taking === taking;
+    };
     try {
-      const { "request-id": request } = await post(path, { "target-directory": this.directory || null, "cancel-job": false });
-      while (this.taking === taking && taking.status === "IN_PROGRESS") {
-        const answer = await get(`${path}/${encodeURIComponent(request)}`);
-        if (answer.status.id === "IN_PROGRESS") {
-          await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-          this.context.repaint();
-        } else {
-          settle(taking, answer.operation || {});
-        }
-      }
+      const asked = { "target-directory": this.directory || null, "cancel-job": false };
+      const { "request-id": request } = await post(jobPath(this.context.job, "savepoints"), asked);
+      const location = await savepointPath(this.context.job, request, wanted);
+      Object.assign(taking, { status: "COMPLETED", location });
     } catch (error) {
       Object.assign(taking, { status: "FAILED", failure: error.message });
     }
@@ -78,7 +75,7 @@ export class Savepoints {
       { name: "Triggered", cell: (row) => moment(row["trigger-timestamp"], now) },
       { name: "Path", wide: true, cell: (row) => row.location
         ? h("span", { class: "copyable" }, code(row.location), copyButton(row.location))
-        : h("span", { class: row["failure-cause"] ? "bad-text" : "" }, row["failure-cause"] ? cause(row["failure-cause"]) : "–") },
+        : h("span", { class: row["failure-cause"] ? "bad-text" : "" }, row["failure-cause"] ? causeText(row["failure-cause"]) : "–") },
     ], savepoints, { key: (row) => row.id, caption: "Savepoints" });
   }
 
@@ -86,10 +83,3 @@ export class Savepoints {
     this.taking = null; // ends the polling
   }
 }
-
-function settle(taking, { location, "failure-cause": failure }) {
-  Object.assign(taking, { status: failure ? "FAILED" : "COMPLETED", location, failure: failure && cause(failure) });
-}
-
-/** Flink sends a cause as an object with the trace in it; ours may be plain text. */
-const cause = (failure) => (typeof failure === "string" ? failure : failure["stack-trace"] || failure.class || JSON.stringify(failure));
