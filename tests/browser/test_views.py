@@ -97,20 +97,24 @@ def test_checkpoints_overview_counts_and_names_the_latest(view: JobPage, job: Ca
     expect(view.page.locator(".strip a")).to_have_count(100)
 
 
-def test_history_is_paged_newest_first(view: JobPage, job: CannedJob) -> None:
-    view.open("checkpoints", "history")
+def test_history_is_paged_newest_first(page: Page, job: CannedJob) -> None:
     table = "Checkpoints, newest first"
-    expect(view.rows(table)).to_have_count(50)
-    view.page.get_by_role("button", name="Older").click()
-    expect(view.page.locator(".pager")).to_contain_text("51–100 of")
-    first = view.cell(table, "Id")
-    expect(first).to_have_text("#87")
-    view.page.get_by_role("button", name="Older").click()
-    expect(view.page.locator(".pager")).to_contain_text("101–")
-    expect(view.page.get_by_role("button", name="Older")).to_be_disabled()
-    view.page.get_by_role("button", name="Newer").click()
-    view.page.get_by_role("button", name="Newer").click()
-    expect(view.page.get_by_role("button", name="Newer")).to_be_disabled()
+    with FixtureServer(job, tick_s=0) as quiet:
+        view = JobPage(page, quiet.url, job.job_id).open("checkpoints", "history")
+        newer, older = page.get_by_role("button", name="Newer"), page.get_by_role("button", name="Older")
+        expect(view.rows(table)).to_have_count(50)
+        expect(newer).to_be_disabled()
+        older.click()
+        expect(page.locator(".pager")).to_contain_text("51–100 of 137")
+        expect(view.cell(table, "Id")).to_have_text("#87")
+        older.click()
+        expect(page.locator(".pager")).to_contain_text("101–137 of 137")
+        expect(view.rows(table)).to_have_count(37)
+        expect(older).to_be_disabled()
+        newer.click()
+        newer.click()
+        expect(view.cell(table, "Id")).to_have_text("#137")
+        expect(newer).to_be_disabled()
 
 
 def test_summary_and_configuration_show_flinks_figures(view: JobPage) -> None:
