@@ -140,7 +140,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
-        if url.path == "/" or url.path.startswith("/static/") or url.path == "/login":
+        if url.path == "/" and not self._allowed():
+            self._redirect("/login")
+        elif url.path == "/" or url.path.startswith("/static/") or url.path == "/login":
             self._file(url.path)
         elif not self._allowed():
             self._json({"errors": ["A token is required: log in at /login."]}, 401)
@@ -161,15 +163,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path.startswith("/login"):
-            good = parse_qs(body.decode()).get("token") == [self.site.token]
-            self.send_response(303)
-            if good:
-                self.send_header(
-                    "Set-Cookie", f"tidemark_token={self.site.token}; HttpOnly; SameSite=Strict; Path=/"
-                )
-            self.send_header("Location", "/" if good else "/login?error=1")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            if parse_qs(body.decode()).get("token") == [self.site.token]:
+                self._redirect("/", f"tidemark_token={self.site.token}; HttpOnly; SameSite=Strict; Path=/")
+            else:
+                self._file("/login", 401)
             return
         self._act("POST", json.loads(body or b"{}"))
 
@@ -200,13 +197,21 @@ class _Handler(BaseHTTPRequestHandler):
             "Cookie", ""
         )
 
-    def _file(self, path: str) -> None:
+    def _redirect(self, place: str, cookie: str | None = None) -> None:
+        self.send_response(303)
+        if cookie is not None:
+            self.send_header("Set-Cookie", cookie)
+        self.send_header("Location", place)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _file(self, path: str, status: int = 200) -> None:
         name = {"/": "index.html", "/login": "login.html"}.get(path) or path.removeprefix("/static/")
         file = (STATIC / name).resolve()
         if not file.is_relative_to(STATIC.resolve()) or not file.is_file():
             self._json({"errors": [f"No file {path}."]}, 404)
         else:
-            self._send(file.read_bytes(), TYPES.get(file.suffix, "text/plain"))
+            self._send(file.read_bytes(), TYPES.get(file.suffix, "text/plain"), status)
 
     def _log(self, job: CannedJob | None, slot: str, *, content: bool) -> None:
         if job is None:

@@ -122,17 +122,35 @@ def test_the_page_needs_neither_inline_code_nor_other_hosts() -> None:
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), file
 
 
+def log_in(page: Page, token: str) -> None:
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+
+
 def test_login_is_asked_for_and_leads_back(page: Page, job: CannedJob, complaints: Complaints) -> None:
     with FixtureServer(job, token="open sesame") as site:
         page.goto(f"{site.url}/#/jobs/{job.job_id}/slots")
-        page.wait_for_url("**/login")
-        page.get_by_label("Token").fill("wrong")
-        page.get_by_role("button", name="Log in").click()
+        page.get_by_label("Token").wait_for()
+        expect(page.get_by_role("alert")).to_be_hidden()
+        log_in(page, "wrong")
         expect(page.get_by_role("alert")).to_have_text("That token is not the right one.")
-        page.get_by_label("Token").fill("open sesame")
-        page.get_by_role("button", name="Log in").click()
+        log_in(page, "open sesame")
         expect(page.locator("h1")).to_have_text(job.name)
         expect(page.get_by_role("region", name="Slots")).to_be_visible()
+    complaints.expect("401")
+
+
+def test_a_login_that_expires_is_asked_for_again(page: Page, job: CannedJob, complaints: Complaints) -> None:
+    with FixtureServer(job, token="open sesame") as site:
+        page.goto(site.url)
+        log_in(page, "open sesame")
+        page.get_by_role("link", name=job.name).click()
+        expect(page.locator("h1")).to_have_text(job.name)
+        page.context.clear_cookies()
+        page.get_by_role("navigation", name="Views of the job").get_by_role("link", name="State").click()
+        page.wait_for_url("**/login")
+        log_in(page, "open sesame")
+        expect(page.get_by_role("heading", name="Look up a key")).to_be_visible()
     complaints.expect("401")
 
 

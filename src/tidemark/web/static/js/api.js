@@ -1,4 +1,5 @@
 // Talks to the server: JSON in, JSON out, errors as the server words them. No view calls fetch itself.
+import { rememberPlace } from "./place.js";
 
 /** What the server refused, in its own words; `status` is 0 where it could not be reached. */
 export class ApiError extends Error {
@@ -9,7 +10,6 @@ export class ApiError extends Error {
 }
 
 const ROOT = "v1";
-const PLACE = "tidemark-place";
 
 /** Path below a job, each part escaped: `jobPath(id, "vertices", vid)`. */
 export const jobPath = (id, ...parts) => ["jobs", id, ...parts].map(encodeURIComponent).join("/");
@@ -57,15 +57,8 @@ async function messages(answer) {
 
 /** Leads to the login page; after it the reader is back where they were. */
 function logIn() {
-  sessionStorage.setItem(PLACE, location.hash);
+  rememberPlace(location.hash);
   location.assign("login");
-}
-
-/** Where the reader was when the server asked for a login, once; null otherwise. */
-export function placeBeforeLogin() {
-  const place = location.hash ? null : sessionStorage.getItem(PLACE);
-  sessionStorage.removeItem(PLACE);
-  return place;
 }
 
 /** The address of the event stream, of all jobs or with one job's details. */

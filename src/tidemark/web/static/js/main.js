@@ -1,7 +1,8 @@
 // Starts the page: follows the address and the event stream, and paints the view that belongs to them.
-import { get, jobPath, placeBeforeLogin } from "./api.js";
+import { get, jobPath } from "./api.js";
 import { Frame } from "./frame.js";
 import { Live } from "./live.js";
+import { recallPlace } from "./place.js";
 import { Resource } from "./resource.js";
 import { match } from "./router.js";
 import { h, render } from "./vdom.js";
@@ -126,7 +127,7 @@ function follow(job) {
   live.watch(job);
 }
 
-const place = placeBeforeLogin();
+const place = recallPlace();
 if (place) history.replaceState(null, "", place);
 addEventListener("hashchange", navigate);
 setInterval(() => document.hidden || repaint(), TICK_MS);
