@@ -3,7 +3,8 @@
 A real chromium opens every view of it. Measured is the time of the browser's main thread (script, style, layout,
 paint) in CPU time, as the browser itself accounts for it: from the navigation until the view is painted (the middle
 of five loads), and for each of the updates that the server then sends. The target of both is 300 ms; the last line
-says whether it was met.
+says whether it was met. With `--wall` the same by the wall clock, which on a busy machine also counts the time in which
+other processes had the core.
 """
 
 from __future__ import annotations
@@ -80,8 +81,11 @@ def update_costs(page: Page, session: CDPSession, site: FixtureServer) -> list[f
 def main() -> int:
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     job = CannedJob(vertex_count=VERTICES, slot_count=SLOTS, checkpoint_count=CHECKPOINTS)
+    wall = "--wall" in sys.argv[1:]
+    clock = "timeTicks" if wall else "threadTicks"
     worst = 0.0
-    print(f"{VERTICES} vertices, {SLOTS} slots, {CHECKPOINTS:,} checkpoints; ms of the browser's main thread")
+    print(f"{VERTICES} vertices, {SLOTS} slots, {CHECKPOINTS:,} checkpoints")
+    print(f"ms of the main thread by {'the wall clock' if wall else 'its CPU time'}")
     print(f"{'view':<14} {'width':>5} {'first paint':>12} {'update p50':>11} {'update max':>11}")
     with FixtureServer(job, tick_s=0) as site, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -89,7 +93,7 @@ def main() -> int:
             page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
             page.add_init_script(COUNT_UPDATES)
             session = page.context.new_cdp_session(page)
-            session.send("Performance.enable", {"timeDomain": "threadTicks"})
+            session.send("Performance.enable", {"timeDomain": clock})
             for name, (parts, shown) in VIEWS.items():
                 address = "/".join((f"{site.url}/#/jobs/{job.job_id}", *parts))
                 first = statistics.median(first_paint(page, session, address, shown) for _ in range(LOADS))
