@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java reference demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query clean
+.PHONY: help setup java browser reference demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query bench-page clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,18 +21,21 @@ setup: ## create .venv, install everything, find or install Java 17+
 java: setup
 	@scripts/ensure_java.sh
 
+browser: setup
+	@scripts/ensure_browser.sh
+
 demo: java ## run the guided demonstration on a local Spark
 	$(PY) -m tidemark.demo
 
 reference: setup
 	@$(PY) scripts/fetch_pyflink.py
 
-test: java reference ## run every test: first those without a JVM, in parallel, then those on Spark
+test: java browser reference ## run every test: first those without a JVM, in parallel, then those on Spark
 	$(PYTEST) -n 2 -m "not spark and not cluster"
 	$(PYTEST) -p no:xdist -m "spark or cluster"
 
-test-fast: setup reference ## run the tests that need no JVM
-	$(PYTEST) -n 2 -m "not spark and not cluster and not slow"
+test-fast: setup reference ## run the tests that need neither a JVM nor a browser
+	$(PYTEST) -n 2 -m "not spark and not cluster and not slow and not browser"
 
 # A new seed each time; the same one again with `make chaos SEED=...`. FACTOR times the examples of `make test`.
 ifndef SEED
@@ -76,6 +79,9 @@ bench-evolution: setup ## benchmark schema evolution of a million keys
 
 bench-query: java ## benchmark queryable state
 	$(PY) benchmarks/bench_query.py
+
+bench-page: browser ## benchmark the web page with a large job in a browser
+	$(PY) benchmarks/bench_page.py
 
 clean: ## remove .venv, caches and build products
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
