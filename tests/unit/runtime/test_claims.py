@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -183,8 +184,8 @@ def race(base: str) -> list[int]:
 
 
 def test_of_many_processes_every_generation_has_at_most_one_owner(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
-        won = pool.map(race, [str(tmp_path)] * 4, chunksize=1)
+    with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as pool:
+        won = list(pool.map(race, [str(tmp_path)] * 4))
 
     generations = [generation for mine in won for generation in mine]
     assert generations
