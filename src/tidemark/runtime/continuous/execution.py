@@ -155,7 +155,7 @@ class ContinuousExecution(JobExecution):
         if not self._paused:
             now = self.clock.now()
             for source in self._enumerated.values():
-                self._hand_out(source, self.engine.worker.call(source.discover, now))
+                self._hand_out(source, source.discover(now))
         moved, self._moved = self._moved, False
         return moved
 

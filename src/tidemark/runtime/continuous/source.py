@@ -10,6 +10,7 @@ from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import DriverSource, SourcePoll
 from tidemark.runtime.sources.enumerators import AssignedSplit, Enumerator, make_enumerator
 from tidemark.runtime.sources.factory import DriverSourceContext
+from tidemark.runtime.worker import Worker
 
 __all__ = ["EnumeratedSource", "make_continuous_source"]
 
@@ -17,17 +18,22 @@ __all__ = ["EnumeratedSource", "make_continuous_source"]
 def make_continuous_source(vertex: Vertex, context: DriverSourceContext) -> DriverSource:
     """Driver side of a source whose tasks last; of a function in slots there is none but its state."""
     if isinstance(vertex.spec, FunctionSourceSpec):
-        return EnumeratedSource(vertex, None)
-    return EnumeratedSource(vertex, make_enumerator(vertex, context.clock))
+        return EnumeratedSource(vertex, None, context.worker)
+    return EnumeratedSource(vertex, make_enumerator(vertex, context.clock), context.worker)
 
 
 class EnumeratedSource(DriverSource):
     """A source whose splits are read by tasks."""
 
-    def __init__(self, vertex: Vertex, enumerator: Enumerator | None) -> None:
-        """Without an enumerator there are no splits: a function in slots is pulled by tasks on their own."""
+    def __init__(self, vertex: Vertex, enumerator: Enumerator | None, worker: Worker) -> None:
+        """Hand out the splits that `enumerator` finds; `start` and `position_at` are called in `worker`.
+
+        Without an enumerator there are no splits: a function in slots is pulled by tasks on their own.
+        """
         super().__init__(vertex)
         self._enumerator = enumerator
+        self._worker = worker
+        self._started = False
         self._numbers = itertools.count()
         self._new: list[AssignedSplit] = []
         self._ended: set[str] = set()
@@ -36,6 +42,7 @@ class EnumeratedSource(DriverSource):
         """Find the splits, each behind what was read of it."""
         self._numbers = itertools.count()
         self._ended = set()
+        self._started = True
         self._new = [] if self._enumerator is None else self._enumerator.start(position)
 
     def take_new(self) -> list[tuple[int, AssignedSplit]]:
@@ -46,7 +53,7 @@ class EnumeratedSource(DriverSource):
     def discover(self, now: int) -> list[tuple[int, AssignedSplit]]:
         """Splits that have appeared since; cheap if it is not time to look."""
         if self._enumerator is not None and not self.is_complete:
-            self._new += self._enumerator.discover(now)
+            self._new += self._worker.call(self._enumerator.discover, now)
         return self.take_new()
 
     @property
@@ -86,9 +93,10 @@ class EnumeratedSource(DriverSource):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint with the positions taken before is durable."""
         if self._enumerator is not None:
-            self._enumerator.notify_checkpoint_complete(checkpoint_id)
+            self._worker.call(self._enumerator.notify_checkpoint_complete, checkpoint_id)
 
     def stop(self) -> None:
-        """Release what the enumerator holds."""
-        if self._enumerator is not None:
-            self._enumerator.stop()
+        """Let the enumerator release what it holds, without waiting for it."""
+        if self._enumerator is not None and self._started:
+            self._started = False
+            self._worker.post(self._enumerator.stop)
