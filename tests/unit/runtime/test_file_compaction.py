@@ -98,9 +98,11 @@ def test_a_driver_that_does_not_merge_publishes_what_waits(tmp_path: Path) -> No
 def test_merged_files_stay_until_the_checkpoint_that_lists_the_result_is_complete(tmp_path: Path) -> None:
     sink = restored_sink(tmp_path)
     checkpointed(sink, tmp_path, 3, "c")
-    prepared = checkpointed(sink, tmp_path, 4, "d")
+    take(sink, tmp_path, "d")
+    prepared = sink.prepare(4)
     take(sink, tmp_path, "e")
     sink.prepare(5)
+    sink.commit(4)
     assert visible(tmp_path) == []
 
     # Checkpoint 5 was never complete: the next driver finds checkpoint 4 as it was.
