@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidemark.api.async_stream import AsyncDataStream
     from tidemark.api.cache import CachedDataStream
     from tidemark.api.checkpoint_config import CheckpointConfig
     from tidemark.api.checkpoint_storage import (
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
         AggregateFunction,
         AllWindowFunction,
         AsyncFunction,
+        AsyncRetryPredicate,
+        AsyncRetryStrategy,
         BaseBroadcastProcessFunction,
         BroadcastProcessFunction,
         CheckpointedFunction,
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
         CoFlatMapFunction,
         CoMapFunction,
         CoProcessFunction,
+        DeltaFunction,
         FilterFunction,
         FlatMapFunction,
         FoldFunction,
@@ -113,6 +117,14 @@ if TYPE_CHECKING:
         QueryableStateStream,
     )
     from tidemark.api.output_tag import OutputTag
+    from tidemark.api.raw_state import (
+        KeyedStateCheckpointOutputStream,
+        KeyGroupStatePartitionStreamProvider,
+        OperatorStateCheckpointOutputStream,
+        StateInitializationContext,
+        StatePartitionStreamProvider,
+        StateSnapshotContext,
+    )
     from tidemark.api.sink import DataStreamSink
     from tidemark.api.slot_sharing import SlotSharingGroup
     from tidemark.api.state_backends import (
@@ -127,6 +139,15 @@ if TYPE_CHECKING:
         StateBackendFactory,
     )
     from tidemark.api.stream import DataStream
+    from tidemark.api.stream_operator import (
+        InternalTimer,
+        OneInputStreamOperator,
+        OperatorOutput,
+        StreamOperator,
+        StreamRecord,
+        TwoInputStreamOperator,
+        Watermark,
+    )
     from tidemark.api.time_domain import TimeDomain
     from tidemark.api.watermarks import (
         TimestampAssigner,
@@ -306,7 +327,10 @@ __all__ = [
     "AllWindowFunction",
     "AllWindowedStream",
     "AppendingState",
+    "AsyncDataStream",
     "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "AvroBulkWriters",
     "AvroInputFormat",
     "AvroParquetReaders",
@@ -364,6 +388,7 @@ __all__ = [
     "DataStreamSink",
     "DataclassTypeInfo",
     "DeliveryGuarantee",
+    "DeltaFunction",
     "DeserializationSchema",
     "Duration",
     "DynamicEventTimeSessionWindows",
@@ -396,6 +421,7 @@ __all__ = [
     "GlobalWindows",
     "HashMapStateBackend",
     "Instant",
+    "InternalTimer",
     "IterativeStream",
     "JobClient",
     "JobExecutionResult",
@@ -404,10 +430,12 @@ __all__ = [
     "JobStatus",
     "JsonRowDeserializationSchema",
     "JsonRowSerializationSchema",
+    "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "KeyedStateCheckpointOutputStream",
     "KeyedStateFunction",
     "KeyedStateStore",
     "KeyedStream",
@@ -429,6 +457,9 @@ __all__ = [
     "NullableSerializer",
     "NumberSequenceSource",
     "ObjectArrayTypeInfo",
+    "OneInputStreamOperator",
+    "OperatorOutput",
+    "OperatorStateCheckpointOutputStream",
     "OperatorStateStore",
     "OutputFileConfig",
     "OutputTag",
@@ -491,9 +522,14 @@ __all__ = [
     "StateBackend",
     "StateBackendFactory",
     "StateDescriptor",
+    "StateInitializationContext",
+    "StatePartitionStreamProvider",
+    "StateSnapshotContext",
     "StateTtlConfig",
     "StreamExecutionEnvironment",
     "StreamFormat",
+    "StreamOperator",
+    "StreamRecord",
     "Time",
     "TimeDomain",
     "TimeWindow",
@@ -505,6 +541,7 @@ __all__ = [
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "TupleTypeInfo",
+    "TwoInputStreamOperator",
     "TypeInformation",
     "TypeSerializer",
     "TypeSerializerConfigSnapshot",
@@ -513,6 +550,7 @@ __all__ = [
     "Types",
     "ValueState",
     "ValueStateDescriptor",
+    "Watermark",
     "WatermarkStrategy",
     "Window",
     "WindowAssigner",
@@ -523,6 +561,7 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE = {
+    "tidemark.api.async_stream": "AsyncDataStream",
     "tidemark.api.cache": "CachedDataStream",
     "tidemark.api.checkpoint_config": "CheckpointConfig",
     "tidemark.api.checkpoint_storage": """
@@ -540,21 +579,27 @@ _NAMES_BY_MODULE = {
     "tidemark.api.execution_config": "ExecutionConfig",
     "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.functions": """
-        AggregateFunction AllWindowFunction AsyncFunction BaseBroadcastProcessFunction
-        BroadcastProcessFunction CheckpointListener CheckpointedFunction CoFlatMapFunction CoMapFunction
-        CoProcessFunction FilterFunction FlatMapFunction FoldFunction Function FunctionInitializationContext
-        FunctionSnapshotContext KeySelector KeyedBroadcastProcessFunction KeyedCoProcessFunction
-        KeyedProcessFunction KeyedStateFunction KeyedStateStore ListCheckpointed MapFunction
-        NullByteKeySelector OperatorStateStore ParallelSourceFunction Partitioner ProcessAllWindowFunction
-        ProcessFunction ProcessWindowFunction ReduceFunction RichAggregateFunction RichCoFlatMapFunction
-        RichCoMapFunction RichFilterFunction RichFlatMapFunction RichFoldFunction RichFunction
-        RichMapFunction RichParallelSourceFunction RichReduceFunction RichSinkFunction RichSourceFunction
-        RuntimeContext SinkFunction SourceFunction WindowFunction
+        AggregateFunction AllWindowFunction AsyncFunction AsyncRetryPredicate AsyncRetryStrategy
+        BaseBroadcastProcessFunction BroadcastProcessFunction CheckpointListener CheckpointedFunction
+        CoFlatMapFunction CoMapFunction CoProcessFunction DeltaFunction FilterFunction FlatMapFunction
+        FoldFunction Function FunctionInitializationContext FunctionSnapshotContext KeySelector
+        KeyedBroadcastProcessFunction KeyedCoProcessFunction KeyedProcessFunction KeyedStateFunction
+        KeyedStateStore ListCheckpointed MapFunction NullByteKeySelector OperatorStateStore
+        ParallelSourceFunction Partitioner ProcessAllWindowFunction ProcessFunction ProcessWindowFunction
+        ReduceFunction RichAggregateFunction RichCoFlatMapFunction RichCoMapFunction RichFilterFunction
+        RichFlatMapFunction RichFoldFunction RichFunction RichMapFunction RichParallelSourceFunction
+        RichReduceFunction RichSinkFunction RichSourceFunction RuntimeContext SinkFunction SourceFunction
+        WindowFunction
     """,
     "tidemark.api.iteration": "IterativeStream",
     "tidemark.api.job": "JobClient JobExecutionResult JobStatus",
     "tidemark.api.keyed_stream": "KeyedStream QueryableStateStream",
     "tidemark.api.output_tag": "OutputTag",
+    "tidemark.api.raw_state": """
+        KeyGroupStatePartitionStreamProvider KeyedStateCheckpointOutputStream
+        OperatorStateCheckpointOutputStream StateInitializationContext StatePartitionStreamProvider
+        StateSnapshotContext
+    """,
     "tidemark.api.sink": "DataStreamSink",
     "tidemark.api.slot_sharing": "SlotSharingGroup",
     "tidemark.api.state_backends": """
@@ -562,6 +607,10 @@ _NAMES_BY_MODULE = {
         PredefinedOptions RocksDBStateBackend StateBackend StateBackendFactory
     """,
     "tidemark.api.stream": "DataStream",
+    "tidemark.api.stream_operator": """
+        InternalTimer OneInputStreamOperator OperatorOutput StreamOperator StreamRecord
+        TwoInputStreamOperator Watermark
+    """,
     "tidemark.api.time_domain": "TimeDomain",
     "tidemark.api.watermarks": "TimestampAssigner WatermarkStrategy",
     "tidemark.api.windowed": "AllWindowedStream WindowedStream",

@@ -229,7 +229,16 @@ def test_failures_on_spark_name_the_operator_the_code_belongs_to(make_env: Calla
 
 @pytest.mark.parametrize(
     "name",
-    ["word_count", "session_with_gap_window", "event_time_timer", "late_data", "side_outputs", "iteration"],
+    [
+        "word_count",
+        "session_with_gap_window",
+        "event_time_timer",
+        "late_data",
+        "side_outputs",
+        "iteration",
+        "connected_components",
+        "page_rank",
+    ],
 )
 def test_example_prints_the_same_lines_on_spark(
     name: str, spark: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

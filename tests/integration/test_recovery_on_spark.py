@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import random
 import signal
@@ -17,11 +19,14 @@ import pytest
 from tests.integration.test_jobs_on_spark import DEADLINE, Discard, Numbers, RunningCount, wait_for
 
 from tidemark import (
+    AsyncDataStream,
+    AsyncFunction,
     EmbeddedRocksDBStateBackend,
     Encoder,
     FileSink,
     FsStateBackend,
     HashMapStateBackend,
+    OneInputStreamOperator,
     RestartStrategies,
     RocksDBStateBackend,
     Types,
@@ -54,17 +59,50 @@ class SlowNumbers(Numbers):
             time.sleep(0.02)
 
 
-def numbers_job(env: Any, backend: Any, limit: int, out: Path, gate: Path | None = None) -> None:
+class Echo(AsyncFunction):
+    """Gives numbers back after a while."""
+
+    async def async_invoke(self, value: int) -> list[int]:
+        await asyncio.sleep(random.random() * 0.05)
+        return [value]
+
+
+class RawRunningCount(OneInputStreamOperator):
+    """Counts as `RunningCount` does, in raw keyed state."""
+
+    def initialize_state(self, context: Any) -> None:
+        self.groups = {
+            part.get_key_group_id(): json.load(part.get_stream())
+            for part in context.get_raw_keyed_state_inputs()
+        }
+
+    def process_element(self, element: Any) -> Any:
+        counts = self.groups.setdefault(self.get_current_key_group(), {})
+        key = str(self.get_current_key())
+        counts[key] = counts.get(key, 0) + 1
+        yield self.get_current_key(), counts[key]
+
+    def snapshot_state(self, context: Any) -> None:
+        output = context.get_raw_keyed_operator_state_output()
+        for group, counts in self.groups.items():
+            output.start_new_key_group(group)
+            output.write(json.dumps(counts).encode())
+
+
+def numbers_job(
+    env: Any, backend: Any, limit: int, out: Path, gate: Path | None = None, own: bool = False
+) -> None:
     env.set_state_backend(backend)
     env.enable_checkpointing(300)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 100))
-    counted = (
-        env.add_source(SlowNumbers(limit, gate))
-        .uid("numbers")
-        .key_by(lambda n: n % 10, Types.LONG())
-        .process(RunningCount(), Types.TUPLE([Types.LONG(), Types.LONG()]))
-        .uid("counts")
-    )
+    pair = Types.TUPLE([Types.LONG(), Types.LONG()])
+    numbers = env.add_source(SlowNumbers(limit, gate)).uid("numbers")
+    if own:
+        echoed = AsyncDataStream.unordered_wait(numbers, Echo(), 0, 500, Types.LONG()).uid("echo")
+        counted = echoed.key_by(lambda n: n % 10, Types.LONG()).transform("Count", pair, RawRunningCount())
+    else:
+        counted = numbers.key_by(lambda n: n % 10, Types.LONG()).process(RunningCount(), pair)
+    counted.uid("counts")
     counted.sink_to(FileSink.for_row_format(str(out), Encoder.simple_string_encoder()).build()).uid("out")
 
 
@@ -76,12 +114,14 @@ def expected(limit: int) -> Counter[str]:
     return Counter(f"({key},{count})" for key in range(10) for count in range(1, limit // 10 + 1))
 
 
-@pytest.mark.parametrize("kind", ["heap", "rocksdb-incremental"])
+@pytest.mark.parametrize("kind", ["heap", "rocksdb-incremental", "own-operators"])
 def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkpoints, tmp_path, kind):
-    backend = FsStateBackend(checkpoints) if kind == "heap" else RocksDBStateBackend(checkpoints, True)
-    limit, rng = 40_000, random.Random(7)
+    rocksdb = kind == "rocksdb-incremental"
+    backend = RocksDBStateBackend(checkpoints, True) if rocksdb else FsStateBackend(checkpoints)
+    own = kind == "own-operators"
+    limit, rng = 10_000 if own else 40_000, random.Random(7)
     env = make_env(2)
-    numbers_job(env, backend, limit, tmp_path / "out", tmp_path / "go")
+    numbers_job(env, backend, limit, tmp_path / "out", tmp_path / "go", own=own)
     client = env.execute_async("killed slots")
 
     for kill in range(3):

@@ -24,6 +24,7 @@ EXPECTED = Path(__file__).parent / "expected"
 FREE_ORDER = {
     "aggregate_window",
     "process_function",
+    "remote_model_inference",
     "session_with_dynamic_gap_window",
     "session_with_gap_window",
     "sliding_time_window",

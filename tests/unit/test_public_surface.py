@@ -26,7 +26,8 @@ TABLE = {
     "tidemark.common.configuration": "Configuration",
     "tidemark.common.restart_strategy": "RestartStrategies RestartStrategyConfiguration",
     "tidemark.common.serialization": """
-        Encoder SimpleStringSchema ByteArraySchema SerializationSchema DeserializationSchema""",
+        Encoder SimpleStringSchema ByteArraySchema SerializationSchema DeserializationSchema BulkWriterFactory
+        RowFieldExtractorSchema""",
     "tidemark.common.job_client": "JobClient",
     "tidemark.common.job_status": "JobStatus",
     "tidemark.common.constants": "MAX_LONG_VALUE MIN_LONG_VALUE",
@@ -74,9 +75,18 @@ TABLE = {
     "tidemark.datastream.timerservice": "TimerService",
     "tidemark.datastream.connectors": "Source Sink DeliveryGuarantee",
     "tidemark.datastream.connectors.file_system": """
-        FileSource FileSink StreamFormat OutputFileConfig RollingPolicy BucketAssigner""",
+        FileSource FileSink StreamFormat BulkFormat OutputFileConfig RollingPolicy BucketAssigner FileCompactor
+        FileCompactStrategy""",
     "tidemark.datastream.connectors.number_seq": "NumberSequenceSource",
-    "tidemark.datastream.formats.avro": "AvroSchema GenericRecordAvroTypeInfo",
+    "tidemark.datastream.formats.avro": """
+        AvroSchema GenericRecordAvroTypeInfo AvroInputFormat AvroBulkWriters AvroRowDeserializationSchema
+        AvroRowSerializationSchema""",
+    "tidemark.datastream.formats.csv": """
+        CsvSchema CsvReaderFormat CsvBulkWriters CsvRowDeserializationSchema CsvRowSerializationSchema""",
+    "tidemark.datastream.formats.json": "JsonRowDeserializationSchema JsonRowSerializationSchema",
+    "tidemark.datastream.formats.parquet": """
+        AvroParquetReaders AvroParquetWriters ParquetColumnarRowInputFormat ParquetBulkWriters""",
+    "tidemark.datastream.async_data_stream": "AsyncDataStream",
 }
 
 NOT_FLAT = {"MAX_LONG_VALUE", "MIN_LONG_VALUE"}

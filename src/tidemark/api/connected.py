@@ -17,8 +17,9 @@ from tidemark.api.functions import (
 )
 from tidemark.api.graph import Edge, NodeKind
 from tidemark.api.keyed_stream import KeyedStream
-from tidemark.api.specs import BroadcastProcessSpec, FunctionSpec, OperatorKind, OperatorSpec
+from tidemark.api.specs import BroadcastProcessSpec, FunctionSpec, OperatorKind, OperatorSpec, TransformSpec
 from tidemark.api.stream import DataStream
+from tidemark.api.stream_operator import TwoInputStreamOperator
 from tidemark.errors import ConfigError
 from tidemark.state.descriptors import MapStateDescriptor
 from tidemark.types.typeinfo import TypeInformation
@@ -100,11 +101,26 @@ class ConnectedStreams:
         name = "Keyed Co-Process" if self._is_keyed else "Co-Process"
         return self._operator(name, OperatorKind.CO_PROCESS, func, output_type)
 
+    def transform(self, operator_name: str, output_type: Any, operator: TwoInputStreamOperator) -> DataStream:
+        """Process elements of both streams with an operator of one's own.
+
+        Raises:
+            TypeError: `operator` is no `TwoInputStreamOperator`.
+        """
+        if not isinstance(operator, TwoInputStreamOperator):
+            raise TypeError(
+                f"transform() of connected streams needs a TwoInputStreamOperator, not {operator!r}."
+            )
+        return self._two_inputs(operator_name, TransformSpec(operator, self._is_keyed), output_type)
+
     @property
     def _is_keyed(self) -> bool:
         return isinstance(self.stream1, KeyedStream) and isinstance(self.stream2, KeyedStream)
 
     def _operator(self, name: str, kind: OperatorKind, function: Any, output_type: Any) -> DataStream:
+        return self._two_inputs(name, FunctionSpec(kind, function, self._is_keyed), output_type)
+
+    def _two_inputs(self, name: str, spec: OperatorSpec, output_type: Any) -> DataStream:
         keyed = self._is_keyed
         streams = (self.stream1, self.stream2)
         if keyed and _key_type(self.stream1) != _key_type(self.stream2):
@@ -114,9 +130,7 @@ class ConnectedStreams:
             )
         # Keyed on one side only is not keyed: that side's partitioning by key is dropped.
         edges = [stream._edges if keyed else stream._values()._edges for stream in streams]
-        return _two_input(
-            self.stream1._environment, name, FunctionSpec(kind, function, keyed), edges, output_type
-        )
+        return _two_input(self.stream1._environment, name, spec, edges, output_type)
 
 
 class BroadcastStream:

@@ -104,5 +104,5 @@ class Graph:
             wanted.add(node.id)
             stack += [edge.source for edge in node.inputs]
             if isinstance(node.spec, IterationHeadSpec):
-                stack += [source for source, _tag in node.spec.feedback]
+                stack += [source for source, _tag in (*node.spec.feedback, *node.spec.criterion)]
         return Graph({key: self.nodes[key] for key in sorted(wanted)})

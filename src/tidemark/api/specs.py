@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 if TYPE_CHECKING:
     from tidemark.api.collect import CollectBuffer
     from tidemark.api.connectors.file_system import FileSink
+    from tidemark.api.functions import AsyncRetryStrategy, DeltaFunction
     from tidemark.api.output_tag import OutputTag
+    from tidemark.api.stream_operator import StreamOperator
     from tidemark.api.watermarks import WatermarkStrategy
     from tidemark.api.windows.assigners import WindowAssigner
     from tidemark.api.windows.triggers import Trigger
@@ -24,9 +26,13 @@ if TYPE_CHECKING:
     from tidemark.types.typeinfo import TypeInformation
 
 __all__ = [
+    "CHANGED_TAG",
+    "RESULT_TAG",
+    "AsyncWaitSpec",
     "BroadcastProcessSpec",
     "CollectSinkSpec",
     "CollectionSourceSpec",
+    "DeltaSpec",
     "FileSinkSpec",
     "FileSourceSpec",
     "ForeachBatchSinkSpec",
@@ -47,8 +53,15 @@ __all__ = [
     "SparkStreamSourceSpec",
     "SparkWriterSinkSpec",
     "TimestampsSpec",
+    "TransformSpec",
     "WindowSpec",
 ]
+
+
+RESULT_TAG = "_iteration/result"
+"""Side output of the head of an iteration on bounded input: the elements after the last round."""
+CHANGED_TAG = "_iteration/changed"
+"""Side output of a delta iteration: elements of the solution set that have changed."""
 
 
 class OperatorKind(Enum):
@@ -68,6 +81,9 @@ class OperatorKind(Enum):
     SINK_FUNCTION = "sink_function"
     QUERYABLE = "queryable"
     ITERATION_HEAD = "iteration_head"
+    ASYNC_WAIT = "async_wait"
+    TRANSFORM = "transform"
+    DELTA = "delta"
 
 
 # Operators
@@ -160,12 +176,49 @@ class QueryableSpec(OperatorSpec):
 
 
 @dataclass(frozen=True, slots=True)
+class AsyncWaitSpec(OperatorSpec):
+    """Asynchronous calls (`AsyncDataStream`)."""
+
+    function: Any
+    timeout_ms: int
+    """0: none."""
+    capacity: int
+    retry: AsyncRetryStrategy[Any]
+    ordered: bool
+    kind: OperatorKind = field(default=OperatorKind.ASYNC_WAIT, init=False)
+    keyed: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformSpec(OperatorSpec):
+    """An operator of the user's own."""
+
+    operator: StreamOperator
+    keyed: bool
+    kind: OperatorKind = field(default=OperatorKind.TRANSFORM, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSpec(OperatorSpec):
+    """Keeps the solution set of a delta iteration; input 0 is the workset, input 1 the initial set."""
+
+    function: DeltaFunction
+    element_type: TypeInformation | None
+    kind: OperatorKind = field(default=OperatorKind.DELTA, init=False)
+    keyed: bool = field(default=True, init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class IterationHeadSpec(OperatorSpec):
     """The head of a loop."""
 
     max_wait_ms: int = 0
     feedback: list[tuple[int, str | None]] = field(default_factory=list)
     """(node, side output) of what is fed back; `close_with` adds to it."""
+    max_iterations: int | None = None
+    """Rounds on bounded input (supersteps); None: records go round one by one."""
+    criterion: list[tuple[int, str | None]] = field(default_factory=list)
+    """(node, side output) that has to have elements for another round."""
     kind: OperatorKind = field(default=OperatorKind.ITERATION_HEAD, init=False)
     keyed: bool = field(default=False, init=False)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidemark.api.builder import callable_or, optional_type
 from tidemark.api.functions import (
+    DeltaFunction,
     FilterFunction,
     FlatMapFunction,
     KeySelector,
@@ -23,8 +24,16 @@ from tidemark.api.graph import Edge, Node, NodeKind, Ship
 from tidemark.api.operator_settings import OperatorSettings
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.sink import SinkMethods
-from tidemark.api.specs import FunctionSpec, OperatorKind, OperatorSpec, SourceSpec, TimestampsSpec
+from tidemark.api.specs import (
+    FunctionSpec,
+    OperatorKind,
+    OperatorSpec,
+    SourceSpec,
+    TimestampsSpec,
+    TransformSpec,
+)
 from tidemark.api.stateful_functions import Project
+from tidemark.api.stream_operator import OneInputStreamOperator
 from tidemark.api.watermarks import WatermarkStrategy
 from tidemark.errors import ConfigError, UnsupportedOperationException
 from tidemark.state.descriptors import MapStateDescriptor
@@ -112,6 +121,16 @@ class DataStream(OperatorSettings, SinkMethods):
         if not isinstance(func, ProcessFunction):
             raise TypeError(f"process() of a DataStream needs a ProcessFunction, not {func!r}.")
         return self._apply("PROCESS", OperatorKind.PROCESS, func, optional_type(output_type))
+
+    def transform(self, operator_name: str, output_type: Any, operator: OneInputStreamOperator) -> DataStream:
+        """Process elements with an operator of one's own, which sees watermarks and may keep raw state.
+
+        Raises:
+            TypeError: `operator` is no `OneInputStreamOperator`.
+        """
+        if not isinstance(operator, OneInputStreamOperator):
+            raise TypeError(f"transform() of a stream needs a OneInputStreamOperator, not {operator!r}.")
+        return self._operator(operator_name, TransformSpec(operator, self._keyed), optional_type(output_type))
 
     def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
         """Group by key; two elements share a key exactly when their keys serialise to the same bytes.
@@ -269,11 +288,51 @@ class DataStream(OperatorSettings, SinkMethods):
         node.side_types[output_tag.tag_id] = side_type
         return DataStream(self._environment, [Edge(node.id, tag=output_tag.tag_id)], side_type)
 
-    def iterate(self, max_wait_time_millis: TimeLike = 0) -> IterativeStream:
-        """Begin a loop; end it with `close_with`."""
+    def iterate(
+        self, max_wait_time_millis: TimeLike = 0, max_iterations: int | None = None
+    ) -> IterativeStream:
+        """Begin a loop; end it with `close_with`.
+
+        Args:
+            max_wait_time_millis: Of a loop in STREAMING mode, where elements go round one by one.
+            max_iterations: In BATCH mode, where all elements go round together: how many rounds there are at most.
+        """
         from tidemark.api.iteration import IterativeStream
 
-        return IterativeStream(self._values(), to_millis(max_wait_time_millis, "max_wait_time_millis"))
+        wait_ms = to_millis(max_wait_time_millis, "max_wait_time_millis")
+        return IterativeStream(self._values(), wait_ms, max_iterations)
+
+    def iterate_delta(
+        self,
+        workset: DataStream,
+        max_iterations: int,
+        function: DeltaFunction,
+        solution_key: KeyOf | KeySelector,
+        workset_key: KeyOf | KeySelector,
+        key_type: Any = None,
+    ) -> DataStream:
+        """Update a solution set, which begins with this stream, in rounds until there is no more work (BATCH mode).
+
+        Args:
+            workset: The work of the first round.
+            max_iterations: How many rounds there are at most.
+            function: Updates the element of one key with the work of that key, and says what work follows.
+            solution_key: Key of an element of the solution set; there is one element per key.
+            workset_key: Key of the element that some work is for.
+            key_type: Type of these keys.
+
+        Returns:
+            The solution set after the last round.
+
+        Raises:
+            TypeError: `function` is no `DeltaFunction`.
+            ConfigError: No round.
+        """
+        from tidemark.api.iteration import delta_iteration
+
+        return delta_iteration(
+            self._values(), workset._values(), max_iterations, function, solution_key, workset_key, key_type
+        )
 
     def cache(self) -> CachedDataStream:
         """Keep the elements of this bounded stream after the first job that computes them.

@@ -122,8 +122,18 @@ def _check_iterations(graph: Graph, settings: JobSettings, rules: SubmissionRule
                 raise ConfigError(
                     f"The loop head and its feedback '{source.name}' must have the same parallelism."
                 )
+        if node.spec.max_iterations is not None:
+            if not settings.batch_mode:
+                raise UnsupportedOperationException(
+                    "iterate(max_iterations=...) goes in rounds, which need BATCH mode: "
+                    "env.set_runtime_mode(RuntimeExecutionMode.BATCH)."
+                )
+            continue
         if settings.batch_mode:
-            raise UnsupportedOperationException("Iterations exist in STREAMING mode only.")
+            raise UnsupportedOperationException(
+                "A loop without rounds exists in STREAMING mode only; in BATCH mode call "
+                "iterate(max_iterations=...)."
+            )
         if rules.checkpointing_asked and not rules.force_checkpointing:
             raise UnsupportedOperationException(
                 "Checkpointing is on, but records on the feedback edge of a loop are in no checkpoint. "

@@ -123,8 +123,7 @@ class Options:
         _key("state.backend.rocksdb.metrics.enabled")
         .boolean_type()
         .default_value(False)
-        .with_description("Report RocksDB's own counters as metrics.")
-        .no_effect("store counters are not reported yet")
+        .with_description("Report RocksDB's own figures of every operator with the job's progress.")
     )
     CHECKPOINTS_DIR = (
         _key("state.checkpoints.dir")

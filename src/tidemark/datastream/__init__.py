@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemark.api.async_stream import AsyncDataStream
 from tidemark.api.cache import CachedDataStream
 from tidemark.api.checkpoint_config import CheckpointConfig
 from tidemark.api.checkpoint_storage import (
@@ -21,6 +22,8 @@ from tidemark.api.functions import (
     AggregateFunction,
     AllWindowFunction,
     AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
     BroadcastProcessFunction,
     CheckpointedFunction,
     CheckpointListener,
@@ -103,7 +106,10 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AllWindowedStream",
+    "AsyncDataStream",
     "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",

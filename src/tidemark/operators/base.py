@@ -170,6 +170,9 @@ class Operator(ABC):
     def end_input(self, input_index: int, out: Output) -> None:
         """No record will come on this input any more (bounded input)."""
 
+    def begin_round(self) -> None:
+        """Supersteps: the round is over, the input begins anew; what was not emitted is gone. Batch mode only."""
+
     @abstractmethod
     def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
         """Synchronous part of a snapshot: `snapshot_state` of the user, then freeze all state."""

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tidemark.api.specs import (
+    AsyncWaitSpec,
     BroadcastProcessSpec,
+    DeltaSpec,
     FunctionSpec,
     IterationHeadSpec,
     OperatorKind,
@@ -14,8 +16,10 @@ from tidemark.api.specs import (
     QueryableSpec,
     ReduceSpec,
     TimestampsSpec,
+    TransformSpec,
     WindowSpec,
 )
+from tidemark.operators.async_wait import AsyncWaitOperator
 from tidemark.operators.base import Operator
 from tidemark.operators.broadcast import BroadcastOperator, KeyedBroadcastOperator
 from tidemark.operators.co import (
@@ -33,10 +37,12 @@ from tidemark.operators.keyed import (
     KeyedMapOperator,
     KeyedProcessOperator,
 )
+from tidemark.operators.own import KeyedOwnOperator, OwnOperator
 from tidemark.operators.queryable import QueryableStateOperator
 from tidemark.operators.reduce import ReduceOperator
 from tidemark.operators.sink import SinkOperator
 from tidemark.operators.stateless import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
+from tidemark.operators.supersteps import DeltaOperator, SuperstepHead
 from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.operators.window import WindowOperator
 
@@ -87,6 +93,16 @@ def create_operator(
             return WindowOperator(spec, key_type)
         case QueryableSpec():
             return QueryableStateOperator(spec.descriptor, spec.query_name, key_type)
+        case AsyncWaitSpec():
+            return AsyncWaitOperator(spec, input_types[0])
+        case TransformSpec(keyed=True):
+            return KeyedOwnOperator(spec.operator, key_type)
+        case TransformSpec():
+            return OwnOperator(spec.operator)
+        case DeltaSpec():
+            return DeltaOperator(spec.function, spec.element_type, key_type)
+        case IterationHeadSpec() if spec.max_iterations is not None:
+            return SuperstepHead()
         case IterationHeadSpec():
             return PassThroughOperator()
     raise AssertionError(f"no operator for {type(spec).__name__}")

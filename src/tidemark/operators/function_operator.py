@@ -13,6 +13,7 @@ from tidemark.operators.base import Operator, OperatorEnvironment, Output, Resto
 from tidemark.operators.contexts import OperatorTimerService
 from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntimeContext
 from tidemark.operators.user_function import UserFunctions
+from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.state.decoding import decoding
 from tidemark.state.operator_state import OperatorStateStore
 from tidemark.state.snapshot import OperatorCut
@@ -94,6 +95,10 @@ class FunctionOperator(Operator):
         """Remember the watermark for contexts."""
         if watermark > self._service.watermark:
             self._service.watermark = watermark
+
+    def begin_round(self) -> None:
+        """Stand at the beginning of time."""
+        self._service.watermark = MIN_WATERMARK
 
     def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
         """Call `snapshot_state`, then freeze the operator state."""

@@ -212,6 +212,12 @@ class KeyedOperator(FunctionOperator):
                 self._run_key(token, runs, out)
             self._service.watermark = MAX_WATERMARK
 
+    def begin_round(self) -> None:
+        """Wait for all inputs again."""
+        super().begin_round()
+        self._open_inputs = set(range(self.inputs))
+        self._timers.watermark = MIN_WATERMARK
+
     def _run_key(self, token: Any, runs: Iterator[tuple[int, Batch]], out: Output) -> None:
         """Batch mode: everything of one key, from its first element to the end of its state."""
         assert isinstance(self._clock, StillClock)

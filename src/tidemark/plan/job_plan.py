@@ -21,18 +21,30 @@ from tidemark.api.specs import (
     SourceSpec,
     TimestampsSpec,
 )
+from tidemark.errors import UnsupportedOperationException
 from tidemark.plan.vertex import Placement, Vertex
 from tidemark.types.typeinfo import TypeInformation
 
 if TYPE_CHECKING:
     from tidemark.api.executor import JobSettings
 
-__all__ = ["JobPlan", "build_plan", "has_life_cycle"]
+__all__ = ["JobPlan", "Supersteps", "build_plan", "has_life_cycle"]
 
 _STATELESS = {OperatorKind.MAP, OperatorKind.FLAT_MAP, OperatorKind.FILTER, OperatorKind.PROCESS}
 _LIFE_CYCLE = ("open", "close", "initialize_state", "snapshot_state", "restore_state",
                "notify_checkpoint_complete", "notify_checkpoint_aborted")  # fmt: skip
 _ADDRESSED = {Ship.BROADCAST, Ship.CUSTOM, Ship.GLOBAL}
+
+
+@dataclass(frozen=True, slots=True)
+class Supersteps:
+    """An iteration in rounds."""
+
+    inside: frozenset[int]
+    """Vertices that a round goes through, without the head."""
+    max_iterations: int
+    criterion: tuple[tuple[int, str | None], ...] = ()
+    """(vertex, tag) pairs of which one has to emit something for another round; none: no such condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,8 @@ class JobPlan:
     feedback: dict[int, tuple[tuple[int, str | None], ...]] = field(default_factory=dict)
     """Iteration head -> (vertex, tag) pairs whose output goes back into it."""
     job_parameters: dict[str, str] = field(default_factory=dict)
+    supersteps: dict[int, Supersteps] = field(default_factory=dict)
+    """Iteration head -> the rounds it begins, on bounded input."""
 
     def of_kind(self, kind: NodeKind) -> list[Vertex]:
         """Vertices of one kind."""
@@ -135,7 +149,34 @@ def build_plan(graph: Graph, settings: JobSettings, job_id: str) -> JobPlan:
         batch_mode=settings.batch_mode,
         feedback=feedback,
         job_parameters=settings.job_parameters,
+        supersteps={
+            node.id: _supersteps(vertices, node.id, node.spec)
+            for node in graph.nodes.values()
+            if isinstance(node.spec, IterationHeadSpec) and node.spec.max_iterations is not None
+        },
     )
+
+
+def _supersteps(vertices: dict[int, Vertex], head: int, spec: IterationHeadSpec) -> Supersteps:
+    """The vertices behind the head that lead back to it, or to the criterion."""
+    behind = {head}
+    for vertex in vertices.values():
+        if any(edge.source in behind for edge in vertex.inputs):
+            behind.add(vertex.id)
+    back: set[int] = set()
+    waiting = [source for source, _tag in (*spec.feedback, *spec.criterion)]
+    while waiting:
+        at = waiting.pop()
+        if at in behind and at != head and at not in back:
+            back.add(at)
+            waiting += [edge.source for edge in vertices[at].inputs]
+    nested = [vertices[at].name for at in back if isinstance(vertices[at].spec, IterationHeadSpec)]
+    if nested:
+        raise UnsupportedOperationException(
+            "An iteration inside of an iteration is not possible in BATCH mode. Close the inner one before the outer "
+            "one begins, or write its rounds as one function."
+        )
+    return Supersteps(frozenset(back), spec.max_iterations or 0, tuple(spec.criterion))
 
 
 def _stream_type(graph: Graph, edge: Edge) -> TypeInformation | None:
@@ -146,6 +187,8 @@ def _stream_type(graph: Graph, edge: Edge) -> TypeInformation | None:
 def _place(node: Node) -> Placement:
     match node.spec:
         case FunctionSourceSpec() | FunctionSinkSpec():
+            return Placement.SLOT
+        case IterationHeadSpec(max_iterations=int()):
             return Placement.SLOT
         case SourceSpec() | SinkSpec() | TimestampsSpec() | IterationHeadSpec():
             return Placement.TASK

@@ -45,5 +45,9 @@ class TaskReport:
     """File sink -> staged files."""
     large_frames: set[int] = field(default_factory=set)
     """Sinks that want DataFrames of whose rows some were left with Spark."""
+    fed_back: dict[int, int] = field(default_factory=dict)
+    """Head of an iteration in rounds -> records that came back to it."""
+    unsettled: dict[int, int] = field(default_factory=dict)
+    """Head of an iteration in rounds -> records of its criterion."""
     metrics: dict[str, Any] = field(default_factory=dict)
     failure: FailureInfo | None = None

@@ -267,6 +267,7 @@ class JobExecution:
                 self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
         self._timers.update(_next_timers(result))
         self.watermarks.epoch_done(work.directive.watermarks)
+        self.watermarks.rounds.observe(result.reports)
         self.watermarks.observe(result.reports, self.clock.now())
         for vertex_id in {task.source for task in work.inputs} | set(work.dataframes):
             self.sources[vertex_id].advanced(positions.get(vertex_id, {}))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from tidemark.api.graph import Edge, NodeKind, Ship
@@ -134,6 +135,7 @@ class Pipeline:
         self._consumers: dict[tuple[int, str | None], list[Callable[[Records], None]]] = {}
         self._heads: dict[tuple[int, str | None], list[int]] = {}
         self._fed_back: deque[tuple[int, Records]] = deque()
+        self._into_rounds: dict[int, ToSlot] = {}
         self._stamping: dict[int, _ToOperator] = {}
         self._build()
 
@@ -201,7 +203,12 @@ class Pipeline:
         busy = bool(self._fed_back)
         while self._fed_back:
             head, records = self._fed_back.popleft()
-            self.emit(head, None, records)
+            into_slots = self._into_rounds.get(head)
+            if into_slots is None:
+                self.emit(head, None, records)
+            else:
+                _count(self.report.fed_back, head, records)
+                into_slots(records)
         return busy
 
     def _build(self) -> None:
@@ -211,6 +218,13 @@ class Pipeline:
                 self._heads.setdefault(source, []).append(head)
         for vertex in plan.vertices.values():
             self._add_vertex(vertex)
+        for head, rounds in plan.supersteps.items():
+            self._into_rounds[head] = ToSlot(
+                self._by_vertex[head], 0, self.partition % plan.vertices[head].parallelism
+            )
+            for source in rounds.criterion:
+                count = partial(_count, self.report.unsettled, head)
+                self._consumers.setdefault(source, []).append(count)
         for vertex in plan.vertices.values():
             for at, edge in enumerate(vertex.inputs):
                 self._consumers.setdefault((edge.source, edge.tag), []).append(
@@ -250,3 +264,7 @@ class Pipeline:
             same = vertex.input_types[at] == vertex.input_types[0]
             return write if same else lambda records: write(records.as_objects())
         return _ToOperator(self, vertex, self._operators[vertex.id], edge.input_index, edge.ship)
+
+
+def _count(counts: dict[int, int], head: int, records: Records) -> None:
+    counts[head] = counts.get(head, 0) + len(records)

@@ -23,6 +23,7 @@ from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Placement, Vertex
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
 from tidemark.protocol.reports import TaskReport
+from tidemark.runtime.rounds import Rounds
 from tidemark.runtime.watermark_generators import Generator, Picture, Seen, instance_key
 
 __all__ = ["WatermarkTracker"]
@@ -49,6 +50,7 @@ class WatermarkTracker:
             vertex.id: (MIN_WATERMARK, False) for vertex in plan.of_kind(NodeKind.SOURCE)
         }
         self._passed: dict[int, int] = {vertex.id: MIN_WATERMARK for vertex in plan.in_slots()}
+        self.rounds = Rounds(plan, self._passed)
         self._feeding = {vertex: plan.sources_of(vertex) for vertex in self._generators}
         self._fused = {vertex for vertex in self._generators if plan.is_fused(vertex)}
 
@@ -188,7 +190,7 @@ class WatermarkTracker:
         """Whether some slot vertex has a newer watermark waiting at its input."""
         reached = self._reached()
         vertices = self._plan.vertices
-        return any(
+        return bool(self.rounds.returning) or any(
             self._input_of(vertices[key], reached).time > passed for key, passed in self._passed.items()
         )
 
@@ -225,7 +227,18 @@ class WatermarkTracker:
             mark, idle = self._sources[vertex.id]
             return _Mark(mark, idle)
         # A feedback edge of a loop comes from further down and counts for nothing here.
-        combined = _combined([reached[edge.source] for edge in vertex.inputs if edge.source in reached])
+        rounds = self.rounds
+        if vertex.id in rounds.returning:
+            return _Mark(MIN_WATERMARK)
+        combined = _combined(
+            [
+                above._replace(time=rounds.outgoing(edge.source, vertex.id, above.time))
+                for edge in vertex.inputs
+                if (above := reached.get(edge.source)) is not None
+            ]
+        )
+        if vertex.id in self._plan.supersteps:
+            combined = combined._replace(time=rounds.incoming(vertex.id, combined.time))
         if vertex.placement is Placement.TASK:
             return combined
         return _Mark(max(combined.time, self._passed[vertex.id]), combined.idle)

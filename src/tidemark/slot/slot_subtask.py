@@ -112,6 +112,11 @@ class SlotSubtask(Subtask):
 
     def _begin_epoch(self, watermark: int) -> None:
         operator, out = self.operator, self._out
+        if watermark < self.watermark:
+            # Time goes back only where an iteration begins another round.
+            self.watermark = watermark
+            self._ended = False
+            operator.begin_round()
         if watermark > self.watermark:
             self.watermark = watermark
             operator.advance_watermark(watermark, out)

@@ -192,6 +192,10 @@ class KeyedStateBackend(ABC):
             RestoreError: Another kind of backend made it; no restart cures that.
         """
 
+    def metrics(self) -> dict[str, int]:
+        """Figures of the store itself that are to be reported, by name; none unless a backend has some."""
+        return {}
+
     @abstractmethod
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is durable; incremental bases may move on."""

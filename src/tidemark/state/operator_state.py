@@ -28,7 +28,11 @@ from tidemark.state.serializers.resolution import (
 from tidemark.state.snapshot import OperatorStatePart, Redistribution
 from tidemark.types.typeinfo import SerializedTypeInfo, TypeInformation
 
-__all__ = ["OperatorListState", "OperatorStateStore", "RawState"]
+__all__ = ["RAW_KEYED_STATE", "RAW_OPERATOR_STATE", "OperatorListState", "OperatorStateStore", "RawState"]
+
+RAW_OPERATOR_STATE = "_raw/operator"
+RAW_KEYED_STATE = "_raw/keyed"
+"""Names of what operators of the user's own write themselves."""
 
 
 class OperatorListState(ListState[Any]):
@@ -85,20 +89,21 @@ class OperatorListState(ListState[Any]):
 
 
 class RawState:
-    """One blob an operator of ours keeps per instance; after rescaling an instance gets all old blobs."""
+    """Blobs that an operator of the user's own keeps per instance."""
 
-    __slots__ = ("_name", "restored", "value")
+    __slots__ = ("_mode", "_name", "elements", "restored")
 
-    def __init__(self, name: str, restored: Sequence[bytes] = ()) -> None:
-        """Start without a value; `restored` holds what came with a restore."""
+    def __init__(self, name: str, mode: Redistribution, restored: Sequence[bytes] = ()) -> None:
+        """Start without elements; `restored` holds what came with a restore."""
         self._name = name
+        self._mode = mode
         self.restored: tuple[bytes, ...] = tuple(restored)
-        self.value: bytes | None = None
+        self.elements: tuple[bytes, ...] | None = None
 
     def part(self) -> OperatorStatePart:
-        """The value set last; until one is set, what was restored."""
-        elements = self.restored if self.value is None else (self.value,)
-        return OperatorStatePart(self._name, Redistribution.RAW, elements)
+        """The elements set last; until some are set, what was restored."""
+        elements = self.restored if self.elements is None else self.elements
+        return OperatorStatePart(self._name, self._mode, elements)
 
 
 _Registered = OperatorListState | HeapBroadcastState | RawState
@@ -154,22 +159,21 @@ class OperatorStateStore:
         self._add(descriptor.name, Redistribution.BROADCAST, types, state)
         return state
 
-    def get_raw_state(self, name: str) -> RawState:
-        """A blob without a type, for operators of our own."""
+    def get_raw_state(self, name: str, mode: Redistribution = Redistribution.RAW) -> RawState:
+        """Blobs without a type, for operators of the user's own."""
         known = self._states.get(name)
         if known is not None:
-            self._check_mode(name, Redistribution.RAW)
+            self._check_mode(name, mode)
             assert isinstance(known, RawState)
             return known
-        part = self._restored_part(name, Redistribution.RAW)
-        state = RawState(name, part.elements if part is not None else ())
-        self._add(name, Redistribution.RAW, (), state)
+        part = self._restored_part(name, mode)
+        state = RawState(name, mode, part.elements if part is not None else ())
+        self._add(name, mode, (), state)
         return state
 
     def get_registered_state_names(self) -> set[str]:
         """Names of the list states asked for so far."""
-        lists = (Redistribution.SPLIT, Redistribution.UNION)
-        return {name for name, mode in self._modes.items() if mode in lists}
+        return {name for name, state in self._states.items() if isinstance(state, OperatorListState)}
 
     def get_registered_broadcast_state_names(self) -> set[str]:
         """Names of the broadcast states asked for so far."""

@@ -112,7 +112,7 @@ class OperatorStatePart:
     name: str
     mode: Redistribution
     elements: tuple[bytes, ...]
-    """List modes: one entry per element. Broadcast: key bytes and value bytes alternating. Raw: one blob."""
+    """List modes: one entry per element. Broadcast: key bytes and value bytes alternating. Raw: blobs."""
     serializer: bytes = b""
     map_key_serializer: bytes = b""
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from tidemark.checkpoint.metadata import OperatorState, SubtaskState, TableHandle
 from tidemark.errors import ConfigError
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
+from tidemark.state.operator_state import RAW_KEYED_STATE
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot
 from tidemark.state.snapshot import OperatorStatePart, Redistribution, StateMeta
@@ -114,8 +115,9 @@ class RekeyedOperator:
         """Write everything.
 
         Raises:
-            ConfigError: Two keys would become one.
+            ConfigError: Two keys would become one, or the operator has raw keyed state.
         """
+        self._refuse_raw()
         tables: list[list[TableHandle]] = [[] for _ in self._owned]
         for meta in metas_of(self._operator):
             for index, handle in self._rewrite(meta):
@@ -133,6 +135,14 @@ class RekeyedOperator:
             max_parallelism=self._groups,
             subtasks=tuple(subtasks),
         )
+
+    def _refuse_raw(self) -> None:
+        for subtask in self._operator.subtasks:
+            if any(part.name == RAW_KEYED_STATE and part.elements for part in subtask.operator):
+                raise ConfigError(
+                    f"Operator '{self._operator.uid}' has raw keyed state, of which nobody but the operator knows to "
+                    "which keys it belongs. Start the job with the old keys and key groups, and write it anew."
+                )
 
     def _rewrite(self, old_meta: StateMeta) -> Iterator[tuple[int, TableHandle]]:
         """Handles of one state, with the subtask each belongs to."""

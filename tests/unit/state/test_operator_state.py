@@ -75,7 +75,7 @@ def test_everything_comes_back_after_a_restore() -> None:
     store.get_list_state(NUMBERS).add_all([1, 2])
     store.get_union_list_state(ListStateDescriptor("union", Types.STRING())).add("x")
     store.get_broadcast_state(RULES).put_all({"a": "1", "b": None})
-    store.get_raw_state("raw").value = b"blob"
+    store.get_raw_state("raw").elements = (b"blob",)
 
     restored = OperatorStateStore(store.cut())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemark.api.functions.async_retry import AsyncRetryPredicate, AsyncRetryStrategy
 from tidemark.api.functions.base import (
     Function,
     KeyedStateStore,
@@ -14,6 +15,7 @@ from tidemark.api.functions.basic import (
     AsyncFunction,
     CoFlatMapFunction,
     CoMapFunction,
+    DeltaFunction,
     FilterFunction,
     FlatMapFunction,
     FoldFunction,
@@ -66,6 +68,8 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
     "BroadcastProcessFunction",
     "CheckpointListener",
@@ -73,6 +77,7 @@ __all__ = [
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "DeltaFunction",
     "FilterFunction",
     "FlatMapFunction",
     "FoldFunction",

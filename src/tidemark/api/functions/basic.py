@@ -14,6 +14,7 @@ __all__ = [
     "AsyncFunction",
     "CoFlatMapFunction",
     "CoMapFunction",
+    "DeltaFunction",
     "FilterFunction",
     "FlatMapFunction",
     "FoldFunction",
@@ -151,6 +152,22 @@ class KeyedStateFunction(ABC):
     @abstractmethod
     def process(self, key: Any, state: State) -> None:
         """Called once per key, with that key current."""
+
+
+class DeltaFunction(Function):
+    """Updates one element of the solution set of a delta iteration (`iterate_delta`)."""
+
+    @abstractmethod
+    def update(self, element: Any, work: list[Any]) -> tuple[Any, Iterable[Any] | None]:
+        """What becomes of an element in one round.
+
+        Args:
+            element: The element of the solution set with this key; None if there is none.
+            work: The elements of the workset with this key, at least one.
+
+        Returns:
+            The new element, None if it stays as it is, and elements of the workset of the next round.
+        """
 
 
 class AsyncFunction(Function, Generic[IN, OUT]):
