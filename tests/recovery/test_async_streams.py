@@ -170,7 +170,7 @@ def test_a_watermark_waits_for_the_elements_in_front_of_it() -> None:
     def build(stream: Any) -> Any:
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Itself())
         timed = stream.assign_timestamps_and_watermarks(strategy)
-        waited = AsyncDataStream.unordered_wait(timed, Wavering(), 0, 100, Types.LONG())
+        waited = AsyncDataStream.unordered_wait(timed, Later(), 0, 100, Types.LONG())
         windows = waited.window_all(TumblingEventTimeWindows.of(Time.milliseconds(10)))
         return windows.reduce(lambda a, b: a + b)
 

@@ -90,6 +90,7 @@ class RawCounter(OneInputStreamOperator):
     def snapshot_state(self, context: Any) -> None:
         output = context.get_raw_keyed_operator_state_output()
         assert output is context.get_raw_keyed_state_output()
+        assert set(self.groups) <= set(output.get_key_group_list())
         for group in output.get_key_group_list():
             if group in self.groups:
                 output.start_new_key_group(group)

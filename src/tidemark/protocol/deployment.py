@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tidemark.checkpoint.snapshot_writer import WriterOptions
@@ -45,6 +45,12 @@ class BackendChoice:
             tuple(backend.get_db_storage_paths() or ()) if custom is None else (),
             track_every,
         )
+
+    def shared_by(self, stores: int) -> BackendChoice:
+        """The same for a slot with that many stores, which share what memory they are given together."""
+        if "memory_per_slot" not in self.options:
+            return self
+        return replace(self, options={**self.options, "stores_per_slot": max(1, stores)})
 
 
 @dataclass(frozen=True, slots=True)

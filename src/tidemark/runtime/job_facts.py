@@ -89,10 +89,22 @@ def job_progress(runner: JobRunner) -> dict[str, Any]:
         "checkpoints": len(done),
         "checkpoints_of_attempt": sum(r.checkpoint_id >= progress.first_checkpoint for r in done),
         "state_entries": sum(slot["entries"] for slot in slots),
+        "stores": _stores(slots),
         "state_age_ms": max((slot["age_ms"] for slot in slots), default=0),
         "slot_pids": execution.engine.slot_pids(),
         "failure": None if runner.failure is None else str(runner.failure),
     }
+
+
+def _stores(slots: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Figures of the stores of every operator, by uid, added up over its subtasks."""
+    summed: dict[str, dict[str, int]] = {}
+    for slot in slots:
+        for uid, figures in slot["stores"].items():
+            of_operator = summed.setdefault(uid, {})
+            for name, value in figures.items():
+                of_operator[name] = of_operator.get(name, 0) + value
+    return summed
 
 
 def checkpoint_facts(runner: JobRunner) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,13 +111,18 @@ class SlotHost:
             self._deployment = deployment
             self._local = state.local
             try:
-                for vertex in load_functions(deployment.vertices):
-                    if deployment.slot < vertex.parallelism:
-                        self._start(vertex, deployment, state)
-                        if deployment.channels:
-                            self._gates[vertex.id] = _gate(
-                                vertex, deployment, self._tasks[vertex.id].watermark
-                            )
+                vertices = [
+                    vertex
+                    for vertex in load_functions(deployment.vertices)
+                    if deployment.slot < vertex.parallelism
+                ]
+                stores = sum(vertex.keyed or vertex.single_key for vertex in vertices)
+                shared = replace(deployment, backend=deployment.backend.shared_by(stores))
+                for vertex in vertices:
+                    self._start(vertex, shared, state)
+                    if deployment.channels:
+                        at = self._tasks[vertex.id].watermark
+                        self._gates[vertex.id] = _gate(vertex, deployment, at)
             except BaseException:
                 self.reset()
                 raise
@@ -319,7 +325,7 @@ class SlotHost:
         }
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
-        """Number of keyed entries and user metrics of this slot.
+        """Number of keyed entries, user metrics and figures of the stores of this slot.
 
         Raises:
             TimeoutError: User code did not let the question in within `timeout` seconds.
@@ -327,11 +333,14 @@ class SlotHost:
 
         def collect() -> dict[str, Any]:
             entries = 0
+            stores: dict[str, dict[str, int]] = {}
             for task in self._tasks.values():
                 backend = getattr(task.operator, "backend", None)
                 if backend is not None:
                     entries += backend.num_entries()
-            return {"entries": entries, "metrics": self.metrics.snapshot()}
+                    if figures := backend.native_metrics():
+                        stores[task.info.uid] = figures
+            return {"entries": entries, "metrics": self.metrics.snapshot(), "stores": stores}
 
         return self._mailbox.ask(collect, timeout)  # type: ignore[no-any-return]
 

@@ -180,7 +180,7 @@ def test_rocksdb_takes_the_rest_from_the_configuration():
     assert backend.is_incremental_checkpoints_enabled()
     assert backend.is_ttl_compaction_filter_enabled()
     assert backend.get_db_storage_paths() == ["/x", "/y"]
-    assert backend.store_options()["block_cache_size"] == 32 * 1024 * 1024
+    assert backend.store_options()["memory_per_slot"] == 64 * 1024 * 1024
     assert backend.get_checkpoint_storage() is None
     forced = resolve(EmbeddedRocksDBStateBackend(False), **{"state.backend.incremental": "true"})
     assert not forced.is_incremental_checkpoints_enabled()

@@ -210,15 +210,15 @@ def test_executors_are_found_by_name():
 
 
 def test_options_without_effect_are_said_once_at_submission(env, caplog):
-    env.configure(Configuration.from_dict({"queryable-state.server.query-threads": "3"}))
+    env.configure(Configuration.from_dict({"pipeline.object-reuse": "true"}))
     env.from_collection([1]).print()
 
     env.execute()
 
     said = [r.getMessage() for r in caplog.records if "without effect" in r.getMessage()]
     assert len(said) == 1
-    assert "queryable-state.server.query-threads" in said[0]
-    assert "proxy.network-threads" not in said[0]
+    assert "pipeline.object-reuse" in said[0]
+    assert "operator-chaining" not in said[0]
 
 
 def test_nothing_is_said_of_options_that_do_something(env, caplog):

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from tidemark.api.functions import FilterFunction, FlatMapFunction, MapFunction, ReduceFunction, SinkFunction
+from tidemark.api.functions import (
+    AsyncRetryStrategy,
+    FilterFunction,
+    FlatMapFunction,
+    MapFunction,
+    ReduceFunction,
+    SinkFunction,
+)
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.specs import (
+    AsyncWaitSpec,
     BroadcastProcessSpec,
+    DeltaSpec,
     FunctionSpec,
     IterationHeadSpec,
     OperatorKind,
     QueryableSpec,
     ReduceSpec,
     TimestampsSpec,
+    TransformSpec,
     WindowSpec,
 )
 from tidemark.api.state_backends import EmbeddedRocksDBStateBackend, HashMapStateBackend
@@ -22,16 +32,19 @@ from tidemark.api.windows.assigners import TumblingEventTimeWindows
 from tidemark.clock import ManualClock
 from tidemark.errors import ConfigError
 from tidemark.metrics.registry import MetricRegistry
+from tidemark.operators.async_wait import AsyncWaitOperator
 from tidemark.operators.base import OperatorEnvironment, Output
 from tidemark.operators.broadcast import BroadcastOperator, KeyedBroadcastOperator
 from tidemark.operators.detach import detached
 from tidemark.operators.emission import emit_result, stamps_of
 from tidemark.operators.factory import create_operator
 from tidemark.operators.function_operator import PassThroughOperator
+from tidemark.operators.own import KeyedOwnOperator, OwnOperator
 from tidemark.operators.queryable import QueryableStateOperator
 from tidemark.operators.reduce import ReduceOperator
 from tidemark.operators.sink import SinkOperator
 from tidemark.operators.stateless import method_of
+from tidemark.operators.supersteps import DeltaOperator, SuperstepHead
 from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.operators.window import WindowOperator
 from tidemark.plan.vertex import SubtaskInfo
@@ -278,10 +291,13 @@ def test_the_factory_knows_every_kind():
             QueryableSpec(ValueStateDescriptor("v", Types.LONG()), "q"),
             ReduceSpec(Anything()),
             IterationHeadSpec(),
+            AsyncWaitSpec(Anything(), 0, 1, AsyncRetryStrategy.no_restart(), ordered=True),
+            DeltaSpec(Anything(), Types.LONG()),
         )
     }
     for keyed in (False, True):
         special[OperatorKind.BROADCAST_PROCESS] = BroadcastProcessSpec(Anything(), keyed, ())
+        special[OperatorKind.TRANSFORM] = TransformSpec(Anything(), keyed)
         made = {
             kind: create_operator(special.get(kind) or FunctionSpec(kind, Anything(), keyed), Types.LONG())
             for kind in OperatorKind
@@ -290,6 +306,10 @@ def test_the_factory_knows_every_kind():
         assert isinstance(made[OperatorKind.BROADCAST_PROCESS], broadcast)
         assert isinstance(made[OperatorKind.WINDOW], WindowOperator)
         assert isinstance(made[OperatorKind.REDUCE], ReduceOperator)
+        assert isinstance(made[OperatorKind.TRANSFORM], KeyedOwnOperator if keyed else OwnOperator)
+        assert isinstance(made[OperatorKind.ASYNC_WAIT], AsyncWaitOperator)
+        assert isinstance(made[OperatorKind.DELTA], DeltaOperator)
+    assert isinstance(create_operator(IterationHeadSpec(max_iterations=1)), SuperstepHead)
 
 
 def test_what_is_no_function_is_refused():

@@ -51,7 +51,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._predefined = PredefinedOptions.DEFAULT
         self._options_factory: Callable[[Any], Any] | None = None
         self._transfer_threads = 4
-        self._memory_per_store: int | None = None
+        self._memory_per_slot: int | None = None
 
     def is_incremental_checkpoints_enabled(self) -> bool:
         """Whether checkpoints hold only new files."""
@@ -139,10 +139,8 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         }
         if self._options_factory is not None:
             options["options_factory"] = self._options_factory
-        if self._memory_per_store is not None:
-            # Half for reads; the rest for the two write buffers a store has by default.
-            options["block_cache_size"] = self._memory_per_store // 2
-            options["write_buffer_size"] = self._memory_per_store // 4
+        if self._memory_per_slot is not None:
+            options["memory_per_slot"] = self._memory_per_slot
         return options
 
     def configured(self, configuration: Configuration) -> Self:
@@ -155,8 +153,8 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         if not changed._paths and (directories := configuration.get(Options.ROCKSDB_LOCAL_DIR)):
             changed._paths = tuple([part.strip() for part in directories.split(",") if part.strip()])
         changed._metrics = _wanted_metrics(configuration)
-        if changed._memory_per_store is None:
-            changed._memory_per_store = configuration.get(Options.ROCKSDB_MEMORY_PER_SLOT)
+        if changed._memory_per_slot is None:
+            changed._memory_per_slot = configuration.get(Options.ROCKSDB_MEMORY_PER_SLOT)
         return changed
 
 

@@ -47,12 +47,24 @@ from tidemark.state.snapshot import KeyedCut, NativeCut, StateMeta
 
 __all__ = ["RocksDBKeyedStateBackend"]
 
-_METRICS = (
+_FIGURES = (
     "estimate-num-keys",
     "estimate-live-data-size",
     "total-sst-files-size",
     "cur-size-all-mem-tables",
+    "size-all-mem-tables",
+    "num-immutable-mem-table",
+    "block-cache-capacity",
     "block-cache-usage",
+    "block-cache-pinned-usage",
+    "estimate-table-readers-mem",
+    "estimate-pending-compaction-bytes",
+    "compaction-pending",
+    "mem-table-flush-pending",
+    "num-snapshots",
+    "background-errors",
+    "actual-delayed-write-rate",
+    "is-write-stopped",
     "num-running-compactions",
     "num-running-flushes",
 )
@@ -93,6 +105,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def _open(self, store: RocksStore) -> None:
         self._store = store
         self._scope = BatchScope(store, self._codec)
+        self._scope.state_numbers = self._catalog.numbers
         self._cleanup = CompactionCleanup(store, self.parameters.clock, self.parameters.key_groups)
         self._reader = OutsideReader(self._catalog, self._scope, self.parameters)
 
@@ -185,9 +198,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._cleanup.run(self._scope.bytes_written)
         self._store.compact()
 
-    def metrics(self) -> dict[str, int]:
+    def figures(self) -> dict[str, int]:
         """RocksDB's own figures: sizes, number of keys (an estimate), running compactions."""
-        return self._store.properties(_METRICS)
+        return self._store.properties(_FIGURES)
 
     def native_metrics(self) -> dict[str, int]:
         """The figures that were switched on, none by default."""
@@ -269,6 +282,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             self._codec,
             self.parameters.key_groups,
             self._catalog.in_full_snapshot(meta.name, now),
+            self.options.max_entry_size,
         )
 
     def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:

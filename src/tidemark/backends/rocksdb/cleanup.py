@@ -55,6 +55,9 @@ class CompactionCleanup:
         self._states: list[ExpiringState] = []
         self._todo: list[tuple[ExpiringState, int]] = []
         self._resume: bytes | None = None
+        self._now = 0
+        self._judged = 0
+        """Entries that may still be judged by `_now`."""
         self._pass_at_bytes = 0
         self._last_pass = clock.now()
 
@@ -92,6 +95,7 @@ class CompactionCleanup:
         groups = range(self._key_groups[1], self._key_groups[0] - 1, -1)
         self._todo = [(state, group) for state in reversed(self._states) for group in groups]
         self._resume = None
+        self._judged = 0
         self._pass_at_bytes = bytes_written
         self._last_pass = self._clock.now()
 
@@ -116,27 +120,32 @@ class CompactionCleanup:
 
     def _drop_expired(self, state: ExpiringState, rows: list[Row]) -> None:
         batch = self._store.new_batch()
-        dropped = seen = now = 0
+        dropped = seen = 0
         for row, raw in rows:
             if state.kind is not StateKind.LIST:
-                if seen % state.query_time_after == 0:
-                    now = self._clock.now()
                 seen += 1
-                if state.expiry.is_expired(stamp_of(raw), now):
+                if state.expiry.is_expired(stamp_of(raw), self._time(state, 1)):
                     batch.delete(row)
                     dropped += 1
                 continue
             units = decode_segment(raw)
-            if seen % state.query_time_after < len(units):
-                now = self._clock.now()
             seen += len(units)
+            now = self._time(state, len(units))
             dropped += self._filter_segment(batch, row, units, state.expiry, now)
         if dropped:
             self._store.write(batch)
             state.table.invalidate()
             logger.debug(
-                "Dropped %d of %d entries of state '%s', expired at %d.", dropped, seen, state.name, now
+                "Dropped %d of %d entries of state '%s', expired at %d.", dropped, seen, state.name, self._now
             )
+
+    def _time(self, state: ExpiringState, entries: int) -> int:
+        """The time by which the next entries are judged; the clock is read again after so many of them."""
+        if self._judged <= 0:
+            self._now = self._clock.now()
+            self._judged = state.query_time_after
+        self._judged -= entries
+        return self._now
 
     @staticmethod
     def _filter_segment(batch: Any, row: bytes, units: list[bytes], expiry: Expiry, now: int) -> int:

@@ -28,6 +28,7 @@ from tidemark.backends.rocksdb.keys import (
     decode_namespace,
     decode_segment,
     state_prefix,
+    too_large_list,
 )
 from tidemark.backends.rocksdb.store import FrozenRows, Row, after
 from tidemark.errors import RestoreError
@@ -154,6 +155,7 @@ class RowStateTable:
         codec: KeyCodec,
         key_groups: tuple[int, int],
         living: Living | None,
+        max_entry_size: int,
     ) -> None:
         """Remember what to read.
 
@@ -165,8 +167,10 @@ class RowStateTable:
             codec: Splits row keys.
             key_groups: First and last key group.
             living: The units to write; None writes all.
+            max_entry_size: Bytes that a list may have.
         """
         self.meta = meta
+        self._max_entry_size = max_entry_size
         self.schema = state_schema(meta, serializers.key, serializers.value, serializers.map_key)
         self._serializers = serializers
         self._rows = rows
@@ -261,6 +265,8 @@ class RowStateTable:
             units = [unit for _, segment in segments for unit in decode_segment(segment)]
             if self._living is not None:
                 units = [unit for unit in units if self._living.alive(stamp_of(unit))]
+            if (size := sum(map(len, units))) > self._max_entry_size:
+                raise too_large_list(self.meta.name, size, self._max_entry_size)
             if units:
                 row_keys.append(address)
                 lists.append(units)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tidemark.errors import StateError
 from tidemark.state.key_groups import key_groups_of, stable_hash, stable_hash_array, stable_hash_words
 from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import Namespace, NamespaceKind
@@ -46,6 +47,7 @@ __all__ = [
     "encode_stamp",
     "key_group_prefix",
     "state_prefix",
+    "too_large_list",
     "unit_codec",
 ]
 
@@ -242,3 +244,12 @@ def decode_segment(segment: bytes) -> list[bytes]:
         at = start + _LENGTH.unpack_from(segment, at)[0]
         units.append(segment[start:at])
     return units
+
+
+def too_large_list(name: str, size: int, most: int) -> StateError:
+    """The error for a list that no snapshot and no reader can hold as one value."""
+    return StateError(
+        f"A list of state '{name}' has {size} bytes, but a value of the RocksDB backend may have {most}. Use a "
+        "MapState with an entry per element, or drop elements in time.",
+        state_name=name,
+    )

@@ -16,7 +16,12 @@ from typing import Any
 from tidemark.config.rocksdb_metrics import TICKERS
 from tidemark.errors import ConfigError
 
-__all__ = ["PredefinedOptions", "RocksDBOptions", "native_options"]
+__all__ = ["MEMORY_PER_SLOT", "STORES_PER_SLOT", "PredefinedOptions", "RocksDBOptions", "native_options"]
+
+MEMORY_PER_SLOT = "memory_per_slot"
+"""Bytes for the stores of a slot together."""
+STORES_PER_SLOT = "stores_per_slot"
+"""How many stores share them."""
 
 _KIB = 1024
 _MIB = 1024 * 1024
@@ -78,6 +83,8 @@ class RocksDBOptions:
     max_background_jobs: int = 2
     read_cache_size: int = 16 * _MIB
     """Memory for what each state keeps known between batches; 0 turns it off."""
+    max_entry_size: int = (1 << 31) - 1
+    """Most bytes of a key, and of a value or list segment: more does not fit the columns of a snapshot."""
     ttl_compaction_filter_enabled: bool = False
     """Whether compactions drop expired state, for states whose TTL asks for it; off unless switched on, as in Flink."""
     metrics: tuple[str, ...] = ()
@@ -89,6 +96,7 @@ class RocksDBOptions:
         positive = (
             "block_cache_size", "block_size", "write_buffer_size", "max_write_buffer_number",
             "target_file_size", "level_zero_files", "max_bytes_for_level_base", "max_background_jobs",
+            "max_entry_size",
         )  # fmt: skip
         for name in positive:
             if getattr(self, name) <= 0:
@@ -112,7 +120,7 @@ class RocksDBOptions:
         Raises:
             ConfigError: A name is unknown or a value is out of its range.
         """
-        known = {item.name for item in fields(cls)}
+        known = {item.name for item in fields(cls)} | {MEMORY_PER_SLOT, STORES_PER_SLOT}
         unknown = sorted(set(options) - known)
         if unknown:
             raise ConfigError(
@@ -120,7 +128,20 @@ class RocksDBOptions:
             )
         chosen = dict(options)
         predefined = _predefined(chosen.pop("predefined", PredefinedOptions.DEFAULT))
-        return replace(cls(predefined, **_PREDEFINED[predefined]), **chosen)
+        memory, stores = chosen.pop(MEMORY_PER_SLOT, None), chosen.pop(STORES_PER_SLOT, 1)
+        made = replace(cls(predefined, **_PREDEFINED[predefined]), **chosen)
+        return made if memory is None else made._within(memory // stores)
+
+    def _within(self, memory: int) -> RocksDBOptions:
+        """The same with block cache and write buffers, and all that RocksDB keeps beside them, in so much memory."""
+        buffers = memory // 2
+        return replace(
+            self,
+            block_cache_size=max(1, memory - buffers),
+            write_buffer_size=max(1, buffers // self.max_write_buffer_number),
+            # Else the indexes and filters of all files would come on top.
+            cache_index_and_filter_blocks=True,
+        )
 
 
 def _predefined(value: Any) -> PredefinedOptions:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tidemark.backends.rocksdb.keys import KeyCodec, encode_namespace, unit_codec
+from tidemark.backends.rocksdb.keys import KeyCodec, encode_namespace, too_large_list, unit_codec
 from tidemark.backends.rocksdb.store import RocksStore, after
+from tidemark.errors import StateError
 
 if TYPE_CHECKING:
     from tidemark.state.backend import KeyToken
@@ -36,6 +37,9 @@ class BatchScope:
         self._reads = 0
         self._batch: Any = None
         self._rows = 0
+        self._most = store.options.max_entry_size
+        self.state_numbers: Mapping[str, int] = {}
+        """Names of states and their numbers in row keys, for messages."""
 
     def begin(self, tokens: Sequence[KeyToken] | None) -> None:
         """A batch starts; `tokens` are its keys, with repetitions, if known."""
@@ -66,7 +70,12 @@ class BatchScope:
         self.flush_rows()
 
     def put(self, row: bytes, raw: bytes) -> None:
-        """Add a row to the pending native write."""
+        """Add a row to the pending native write.
+
+        Raises:
+            StateError: It is larger than an entry may be.
+        """
+        self._check(row, raw)
         self._writer().put(row, raw)
 
     def put_rows(self, raws: dict[bytes, bytes]) -> None:
@@ -79,6 +88,38 @@ class BatchScope:
             for row in chunk:
                 put(row, raws[row])
             self._rows = len(chunk)
+            if self._batch.size_in_bytes() > self._most:
+                # Only then can one of them be too large.
+                for row in chunk:
+                    self._check(row, raws[row])
+
+    def _check(self, row: bytes, raw: bytes) -> None:
+        if len(raw) <= self._most and len(row) <= self._most:
+            return
+        # Nothing of the pending write is to be written: the job fails, and is restored.
+        self._batch, self._rows = None, 0
+        name = self._name(int.from_bytes(row[2:4], "big"))
+        what, size = (
+            ("key", len(row)) if len(row) > self._most else ("value, or a segment of a list,", len(raw))
+        )
+        raise StateError(
+            f"A {what} of state '{name}' has {size} bytes, but an entry of the RocksDB backend may have {self._most}. "
+            "Split it over several keys or map entries, or keep a reference to where it is stored.",
+            state_name=name,
+        )
+
+    def check_list(self, state_id: int, size: int) -> None:
+        """Refuse a list that is too large to be one value.
+
+        Raises:
+            StateError: It is.
+        """
+        if size > self._most:
+            raise too_large_list(self._name(state_id), size, self._most)
+
+    def _name(self, state_id: int) -> str:
+        found = [name for name, number in self.state_numbers.items() if number == state_id]
+        return found[0] if found else str(state_id)
 
     def delete(self, row: bytes) -> None:
         """Add a deletion to the pending native write."""

@@ -112,6 +112,7 @@ class ListRows(_KnowingTable):
         rows.found, fetched = self._segments(at)
         rows.stored = self._units(rows.found)
         if fetched:
+            self._scope.check_list(self.state_id, sum([len(segment) for _, segment in rows.found]))
             self._keep(at, rows.found, rows.found)
             self._scope.count_read()
 

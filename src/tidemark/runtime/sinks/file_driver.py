@@ -328,8 +328,10 @@ class FilesSink(TransactionalSink):
             if checkpoint_id is not None:
                 self.commit(checkpoint_id)
             self._owing = True
-            self._publish_covered([file for file in listed if not file.waiting])
             self._waiting = self._still_waiting(waiting)
+            still = {file.final for file in self._waiting}
+            gone = tuple([file.final for file in waiting if file.final not in still])
+            self._publish_covered([file for file in listed if not file.waiting], gone)
         except StorageError as exc:
             if exc.verdict is StorageVerdict.TRANSIENT:
                 raise
@@ -342,14 +344,14 @@ class FilesSink(TransactionalSink):
                 sweep_legacy(self._base, staging_token(self._legacy_job, self.vertex.id))
         self._prepared, self._pending = {}, []
 
-    def _publish_covered(self, covered: list[StagedFile]) -> None:
+    def _publish_covered(self, covered: list[StagedFile], shared: tuple[str, ...]) -> None:
         restored = self._restored
         progress = Progress.ALL if restored is None else progress_of(self._frontier, restored)
         what = "" if restored is None else f"checkpoint {restored.checkpoint_id} of job {restored.job_id}"
         # While nothing is missing the note says what the one before it said.
         settled = progress is Progress.ALL
         start = Frontier.at_start(self._job_id, restored, settled=settled)
-        start = msgspec.structs.replace(start, withdrawn=self._withdrawn)
+        start = msgspec.structs.replace(start, shared=shared, withdrawn=self._withdrawn)
         self._let_out(covered, what, start, progress, restoring=True)
 
     def _still_waiting(self, files: list[StagedFile]) -> list[StagedFile]:

@@ -457,4 +457,4 @@ def test_a_backend_reports_figures_of_its_store(make: Make) -> None:
     backend = make()
     fill(backend, range(10))
 
-    assert backend.metrics()["estimate-num-keys"] == 30
+    assert backend.figures()["estimate-num-keys"] == 30
