@@ -47,6 +47,23 @@ def test_settings_beat_file_and_environment(
     assert dict(os.environ) == before
 
 
+def test_the_address_of_the_web_page_is_told_once_beside_the_output(tide: Command, program: Write) -> None:
+    path = program(
+        sink="add_sink(Nowhere())", afterwards='env.from_collection([1]).print(); env.execute("second")'
+    )
+
+    options = ("run", "-D", "execution.target=local", "-D", "rest.port=0", path, "100")
+    plain, as_json = tide(*options), tide("--json", *options)
+    silent = tide("run", "-D", "rest.enabled=false", *options[1:])
+
+    assert plain.exit_code == 0, plain.stderr
+    told = [line for line in plain.stderr.splitlines() if line.startswith("Web page: http://127.0.0.1:")]
+    assert len(told) == len(set(told)) >= 1
+    assert "Web page" not in plain.stdout
+    assert '"web_page": "http://127.0.0.1:' in as_json.stderr
+    assert "Web page" not in silent.stderr
+
+
 @pytest.mark.parametrize("define", ["nonsense", "=1", "parallelism.default=many"])
 def test_a_definition_that_makes_no_sense_is_refused(tide: Command, program: Write, define: str) -> None:
     result = tide("run", "-D", define, program(SETTINGS))

@@ -116,6 +116,16 @@ def test_a_job_whose_address_cannot_be_used_is_refused_and_leaves_nothing(tmp_pa
     assert "tidemark-web" not in _threads()
 
 
+def test_a_job_with_an_unknown_log_level_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    from tidemark.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=r"log\.level"):
+        jobs.start(tmp_path, {"log.level": "LOUD"})
+
+    assert live_jobs() == []
+    assert list_jobs() == []
+
+
 def test_importing_tidemark_imports_no_web_server() -> None:
     code = "import sys, tidemark; print([m for m in ('starlette', 'uvicorn', 'tidemark.web') if m in sys.modules])"
 

@@ -160,12 +160,12 @@ class JobControl:
         except OSError as exc:
             _log.warning("Job %s cannot be found by other processes: %s", runner.execution.job_id, exc)
         _live[runner.execution.job_id] = self
-        self._job_log = open_driver_log(runner.execution)
         self._view = LiveJobView(runner, self._query, self._query_statistics)
         self._rest = rest
         try:
+            self._job_log = open_driver_log(runner.execution)
             rest.open(self._view)
-        except ConfigError:
+        except BaseException:
             self._withdraw()
             raise
 

@@ -38,7 +38,8 @@ from tidemark.wire import PATIENCE_S, Connection, SharedConnection, WireClosed, 
 
 __all__ = ["SlotServer"]
 
-_log = logging.getLogger(__name__)
+# By its name: this module is `__main__` in the process it makes, whose log file takes what is below `tidemark`.
+_log = logging.getLogger("tidemark.slot.server")
 
 _Requests = queue.SimpleQueue[Incoming]
 
