@@ -54,6 +54,10 @@ class Reader(ABC):
         """
         return None
 
+    def watermark(self) -> int | None:
+        """How far event time is behind the last record read, where the split itself says so."""
+        return None
+
     def close(self) -> None:
         """Release everything. Idempotent."""
 
