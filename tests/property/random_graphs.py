@@ -118,14 +118,18 @@ class Shape:
 def random_shape(rng: random.Random) -> Shape:
     """One to three sources, up to four layers of one or two operators."""
     sources = {
-        name: tuple(rng.randint(0, 9) for _ in range(rng.randint(1, 3))) for name in "rst"[: rng.randint(1, 3)]
+        name: tuple(rng.randint(0, 9) for _ in range(rng.randint(1, 3)))
+        for name in "rst"[: rng.randint(1, 3)]
     }
     names, nodes, unused = list(sources), [], list(sources)
     for _layer in range(rng.randint(1, 4)):
         above = list(names)
         for _ in range(rng.randint(1, 2)):
             first = unused.pop(0) if unused and unused[0] in above else rng.choice(above)
-            inputs = [first, *rng.sample([n for n in above if n != first], min(rng.randint(0, 1), len(above) - 1))]
+            inputs = [
+                first,
+                *rng.sample([n for n in above if n != first], min(rng.randint(0, 1), len(above) - 1)),
+            ]
             node = Node("abcdefgh"[len(nodes)], tuple(inputs), rng.random() < 0.75)
             nodes.append(node)
             names.append(node.name)

@@ -119,7 +119,7 @@ class Run:
             seen = self.journal.restored[name]
             for source, count in expected.items():
                 told = f"{name} saw {seen}, but sources are at {positions}"
-                assert seen[source] == count or not self.exact and seen[source] > count, told
+                assert seen[source] == count or (not self.exact and seen[source] > count), told
                 self.duplicates += seen[source] > count
 
     def guarded(self, action):

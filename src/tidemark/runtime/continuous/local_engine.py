@@ -33,6 +33,7 @@ __all__ = ["Chooser", "ContinuousLocalEngine", "in_turns"]
 Chooser = Callable[[Sequence[int]], int]
 """Picks the next task to step among those that may."""
 
+
 def in_turns() -> Chooser:
     """A chooser that lets every task step in turn."""
     last = -1
