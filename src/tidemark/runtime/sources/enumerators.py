@@ -91,7 +91,11 @@ class SequenceEnumerator(Enumerator):
 
 
 class SocketEnumerator(Enumerator):
-    """One split without a position."""
+    """One split without a position; the source ends with its connection."""
+
+    def __init__(self, vertex: Vertex) -> None:
+        super().__init__(vertex)
+        self.bounded = True
 
     def start(self, position: Any | None) -> list[AssignedSplit]:
         """The connection, which is made by the reader."""
