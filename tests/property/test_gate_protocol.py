@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
+from unittest import mock
 
 import pytest
 from tests.campaign import seeds
@@ -23,11 +24,14 @@ from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.clock import ManualClock
 from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice, StorageChoice
+from tidemark.runtime.continuous.channel_exchange import ChannelExchange
 from tidemark.runtime.continuous.choice import number_of_tasks
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
+from tidemark.runtime.continuous.outputs import TaskOutputs
 from tidemark.runtime.execution import CRASH_POINTS
 from tidemark.runtime.storage_plan import StoragePlan
+from tidemark.slot.gate import Gate
 
 TIMEOUT_MS = 50
 PATIENCE = 3000
@@ -206,9 +210,45 @@ def play(seed, mode=CheckpointingMode.EXACTLY_ONCE):
 @pytest.mark.parametrize("block", range(4))
 def test_random_graphs_give_what_the_model_says_over_crashes_and_aborts(block):
     restores = 0
-    for seed in seeds(400)[block::4]:
+    for seed in seeds(200)[block::4]:
         run, out = play(seed)
         expected = run.shape.expected()
         assert out == expected, f"seed {seed}: lost {expected - out}, too much {out - expected}\n{run.shape}"
         restores += run.restores
-    assert restores > 20, "the schedules hardly ever restore anything"
+    assert restores > 10, "the schedules hardly ever restore anything"
+
+
+def test_at_least_once_loses_nothing_and_some_schedule_shows_a_record_twice():
+    twice = 0
+    for seed in seeds(60):
+        run, out = play(seed, CheckpointingMode.AT_LEAST_ONCE)
+        # Totals of what was seen twice are larger; what came out of sinks is what records said themselves.
+        records = Counter({row: n for row, n in run.shape.expected().items() if row[0] != "total"})
+        assert not records - out, f"seed {seed}: lost {records - out}\n{run.shape}"
+        twice += run.duplicates
+    assert twice, "no cut holds a record that its sources will read again"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        mock.patch.object(Gate, "holds", return_value=False),
+        mock.patch.object(ChannelExchange, "under_way", False),
+        mock.patch.object(TaskOutputs, "_return"),
+    ],
+    ids=[
+        "frames behind a barrier are let in",
+        "barriers do not wait for what is under way",
+        "output in front of an aborted barrier is forgotten",
+    ],
+)
+def test_a_fault_in_the_protocol_is_noticed(fault):
+    def is_noticed(seed):
+        try:
+            run, out = play(seed)
+        except AssertionError:
+            return True
+        return out != run.shape.expected()
+
+    with fault:
+        assert any(is_noticed(seed) for seed in range(60))
