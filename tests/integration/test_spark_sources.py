@@ -80,8 +80,8 @@ class Result:
             assert sorted(number for _g, _v, number in mine) == list(range(1, size + 1)), group
 
 
-def start(env: Any, frame: Any, directory: Path) -> Any:
-    """A job over a frame of (group string, value long)."""
+def start(env: Any, stream: Any, directory: Path) -> Any:
+    """A job over a stream of (group string, value long)."""
     env.set_state_backend(FsStateBackend(f"file://{directory}/checkpoints"))
     env.enable_checkpointing(200)
     env.get_checkpoint_config().set_externalized_checkpoint_retention(
@@ -90,8 +90,7 @@ def start(env: Any, frame: Any, directory: Path) -> Any:
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 100))
     sink = FileSink.for_row_format(str(directory / "out"), Encoder.simple_string_encoder()).build()
     numbered = (
-        env.from_spark_stream(frame)
-        .uid("in")
+        stream.uid("in")
         .key_by(lambda row: row[0], Types.STRING())
         .process(Numbered(), Types.STRING())
         .uid("numbered")
@@ -108,9 +107,21 @@ def newest_checkpoint(directory: Path) -> str:
 def count_through_failures(
     make_env: Any, frame: Callable[[], Any], directory: Path, total: int | None = None
 ) -> None:
+    """The same for a frame."""
+    count_stream_through_failures(make_env, lambda env: env.from_spark_stream(frame()), directory, total)
+
+
+def count_stream_through_failures(
+    make_env: Any,
+    stream: Callable[[Any], Any],
+    directory: Path,
+    total: int | None = None,
+    parallelisms: tuple[int, int] = (2, 2),
+) -> None:
     """Kill a slot, then start a second job from the retained checkpoint of the first; nothing is lost or doubled."""
     result = Result(directory / "out")
-    first = start(make_env(2), frame(), directory)
+    env = make_env(parallelisms[0])
+    first = start(env, stream(env), directory)
     wait_for(lambda: len(result) > 0)
     os.kill(first.get_progress()["slot_pids"][0], signal.SIGKILL)
     wait_for(lambda: first.get_progress()["attempt"] > 0)
@@ -119,7 +130,8 @@ def count_through_failures(
     first.cancel().result(120)
 
     before = len(result)
-    second = start(make_env(2, execution__savepoint__path=newest_checkpoint(directory)), frame(), directory)
+    env = make_env(parallelisms[1], execution__savepoint__path=newest_checkpoint(directory))
+    second = start(env, stream(env), directory)
     wait_for(lambda: len(result) > before if total is None else len(result) >= total)
     second.cancel().result(120)
 
@@ -389,7 +401,7 @@ def driver_main(directory: str, savepoint: str | None) -> None:
     env.set_parallelism(2)
     rate = session.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 2).load()
     frame = rate.where(f"value < {KILLED_ROWS}").selectExpr("'rate'", "value")
-    start(env, frame, Path(directory)).get_job_execution_result().result()
+    start(env, env.from_spark_stream(frame), Path(directory)).get_job_execution_result().result()
 
 
 def start_driver(directory: Path, savepoint: str | None) -> subprocess.Popen[str]:

@@ -1,6 +1,7 @@
 """A program to be killed: counts numbers into files, `python killed_driver.py DIRECTORY BACKEND [CHECKPOINT]`.
 
-While there is a file DIRECTORY/hold it does not come to its end.
+While there is a file DIRECTORY/hold it does not come to its end; with a file DIRECTORY/splits the numbers come from
+splits instead of a source function.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ from tidemark import (
     KeyedProcessFunction,
     ListStateDescriptor,
     SourceFunction,
+    Split,
+    SplitReader,
+    SplitSource,
     StreamExecutionEnvironment,
     Types,
     ValueStateDescriptor,
+    WatermarkStrategy,
 )
 
 TOTAL = 1500
@@ -60,6 +65,38 @@ class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
                 self.told.clear()
 
 
+class HalfReader(SplitReader):
+    """Every second number, a few in each epoch."""
+
+    def __init__(self, first):
+        self.next, self.given = first, False
+
+    def read(self, max_records, timeout_ms):
+        if self.next >= TOTAL:
+            return None
+        if self.given:
+            return []
+        numbers = list(range(self.next, TOTAL, 2))[:10]
+        self.next, self.given = numbers[-1] + 2, True
+        return numbers
+
+    def position(self):
+        return self.next
+
+
+class Halves(SplitSource):
+    bounded = True
+
+    def enumerate(self):
+        return [Split("even", 0), Split("odd", 1)]
+
+    def open(self, split, position):
+        return HalfReader(split.data if position is None else position)
+
+    def notify_checkpoint_complete(self, checkpoint_id, positions):
+        print("complete", checkpoint_id, flush=True)
+
+
 class Count(KeyedProcessFunction):
     def open(self, runtime_context):
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -81,7 +118,11 @@ def main(directory, backend, checkpoint=None):
     env.enable_checkpointing(10)
     retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
     env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
-    numbers = env.add_source(Numbers(directory), type_info=Types.LONG()).uid("numbers")
+    if Path(directory, "splits").exists():
+        numbers = env.from_source(Halves(), WatermarkStrategy.no_watermarks(), "numbers", Types.LONG())
+    else:
+        numbers = env.add_source(Numbers(directory), type_info=Types.LONG())
+    numbers.uid("numbers")
     counted = numbers.key_by(lambda n: n % 50, Types.LONG()).process(Count(), Types.STRING()).uid("count")
     sink = FileSink.for_row_format(f"{directory}/out", Encoder.simple_string_encoder())
     sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())

@@ -39,9 +39,13 @@ def run_until(directory, backend, checkpoint, completions):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
-def test_a_killed_driver_costs_neither_an_element_nor_a_line(tmp_path, backend):
+@pytest.mark.parametrize(
+    ("backend", "source"), [("heap", "function"), ("rocksdb", "function"), ("heap", "splits")]
+)
+def test_a_killed_driver_costs_neither_an_element_nor_a_line(tmp_path, backend, source):
     rng = random.Random(backend)
+    if source == "splits":
+        (tmp_path / "splits").touch()
     assert not run_until(tmp_path, backend, None, 1)
     finished = False
     for _ in range(3):

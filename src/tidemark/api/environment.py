@@ -303,6 +303,31 @@ class StreamExecutionEnvironment(EnvironmentOptions):
         spec = SocketSourceSpec(hostname, port, delimiter, max_retry)
         return stream_from_source(self, spec, "Socket Stream", Types.STRING(), 1)
 
+    def from_python_data_source(
+        self,
+        data_source: Any,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str = "Python Data Source",
+        type_info: Any = None,
+    ) -> DataStream:
+        """The rows of a streaming data source that was written for Spark in Python, read without Spark's streaming.
+
+        Args:
+            data_source: An object of a class derived from `pyspark.sql.datasource.DataSource`. Its stream reader
+                works in one task, and has to give the rows between two offsets in the same order each time.
+            watermark_strategy: Timestamps and watermarks of the rows.
+            source_name: Of the source.
+            type_info: Type of the rows; from the source's schema if it is not given.
+
+        Raises:
+            TypeError: Not a `DataSource`, or not a `WatermarkStrategy`.
+            ConfigError: Its schema is text that only Spark can read, and there is no session.
+        """
+        module = importlib.import_module("tidemark.runtime.sources.python_data_source")
+        return self.from_source(
+            module.PythonDataSource(data_source), watermark_strategy, source_name, type_info
+        )
+
     def from_spark_stream(
         self, df: Any, type_info: Any = None, *, partition_by: str | Sequence[str] | None = None
     ) -> DataStream:

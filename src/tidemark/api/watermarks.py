@@ -23,7 +23,7 @@ class TimestampAssigner(ABC):
 
 @dataclass(frozen=True, slots=True)
 class WatermarkAlignment:
-    """How far sources of one group may drift apart; accepted, without effect on results."""
+    """How far sources of one group may drift apart."""
 
     group: str
     max_drift_ms: int
@@ -96,7 +96,10 @@ class WatermarkStrategy:
         max_allowed_watermark_drift: TimeLike,
         update_interval: TimeLike | None = None,
     ) -> WatermarkStrategy:
-        """Accepted for programs that have it; sources here advance together anyway."""
+        """Let no source of the group run further ahead of the slowest one than the drift.
+
+        That is kept in continuous execution, by not reading what is ahead; in epochs sources advance together anyway.
+        """
         drift = to_millis(max_allowed_watermark_drift, "max_allowed_watermark_drift")
         interval = 1000 if update_interval is None else to_millis(update_interval, "update_interval")
         return replace(self, alignment=WatermarkAlignment(watermark_group, drift, interval))

@@ -86,6 +86,7 @@ class SlotAcknowledged:
         states: Operator uid -> state of the subtask in that slot.
         sync_ms: Duration of the synchronous part in this slot.
         async_ms: Duration of the asynchronous part.
+        alignment_ms: Longest time an operator waited for the last barrier behind the first one.
     """
 
     checkpoint_id: int
@@ -93,6 +94,7 @@ class SlotAcknowledged:
     states: Mapping[str, SubtaskState] = field(default_factory=dict)
     sync_ms: int = 0
     async_ms: int = 0
+    alignment_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class CheckpointRecord:
     """Longest synchronous part of any slot."""
     async_ms: int = 0
     """Longest asynchronous part of any slot."""
+    alignment_ms: int = 0
+    """Longest time an operator waited for its last barrier; 0 in epochs, where nothing is in flight."""
     directory: str | None = None
     reason: FailureReason | None = None
     message: str | None = None
@@ -90,6 +92,7 @@ class CheckpointStatistics:
             written_size=sum(state.written_size for state in states),
             sync_ms=max((event.sync_ms for event in pending.acknowledged.values()), default=0),
             async_ms=max((event.async_ms for event in pending.acknowledged.values()), default=0),
+            alignment_ms=max((event.alignment_ms for event in pending.acknowledged.values()), default=0),
         )
 
     def succeeded(self, checkpoint_id: int, now: int, directory: str) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "EndTask",
     "Heartbeat",
     "InjectBarrier",
+    "LimitWatermark",
     "NoMoreSplits",
     "Pause",
     "Resume",
@@ -104,12 +105,29 @@ class EndTask:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitWatermark:
+    """Read no source of an alignment group beyond this watermark."""
+
+    group: str
+    watermark: int
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """The driver is there."""
 
 
 TaskCommand: TypeAlias = (
-    AddSplits | NoMoreSplits | InjectBarrier | AbortBarrier | Pause | Resume | Drain | EndTask | Heartbeat
+    AddSplits
+    | NoMoreSplits
+    | InjectBarrier
+    | AbortBarrier
+    | Pause
+    | Resume
+    | Drain
+    | EndTask
+    | LimitWatermark
+    | Heartbeat
 )
 
 
@@ -179,6 +197,8 @@ class TaskProgress:
     """Source -> split that has been read to its end -> where that was; all so far."""
     staged: dict[int, list[Any]] = field(default_factory=dict)
     """File sink -> files to be published at once, in a job without checkpoints."""
+    groups: dict[str, int] = field(default_factory=dict)
+    """Watermark alignment group -> how far the slowest of its sources is here."""
 
 
 @dataclass(frozen=True, slots=True)

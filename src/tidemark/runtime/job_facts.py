@@ -114,6 +114,7 @@ def _checkpoint(record: CheckpointRecord) -> dict[str, Any]:
         "written_size": record.written_size,
         "sync_ms": record.sync_ms,
         "async_ms": record.async_ms,
+        "alignment_ms": record.alignment_ms,
         "directory": record.directory,
         "reason": None if record.reason is None else record.reason.value,
         "message": record.message,

@@ -230,7 +230,8 @@ class LocalEngine:
             self._pool.submit(self._write, slot, host, request)
 
     def _write(self, slot: int, host: SlotHost, request: CutRequest) -> None:
-        self._events.put(acknowledgement(slot, request, host.write))
+        aligned = host.alignment_ms(request.checkpoint_id)
+        self._events.put(acknowledgement(slot, request, host.write, aligned))
         self.on_event()
 
     def notify_complete(self, checkpoint_id: int) -> None:

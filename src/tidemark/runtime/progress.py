@@ -25,6 +25,8 @@ class Progress:
     """Id of the first checkpoint of the current attempt."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Metrics of the user's functions in slots, as of the last statistics."""
+    shares: dict[int, tuple[float, float, float]] = field(default_factory=dict)
+    """Task of a continuous job -> how much of its time it lately worked, waited for slots, had nothing to do."""
     task_metrics: dict[str, Any] = field(default_factory=dict)
     """Counters of functions fused into tasks, summed over all epochs."""
 

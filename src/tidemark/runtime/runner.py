@@ -285,6 +285,8 @@ class JobRunner:
             if self._stop_future is not None:
                 if not self._draining or not execution.draining():
                     self._stop()
+                elif not moved:
+                    self._rest()
                 continue
             execution.barrier()
             if not execution.backend.asynchronous:
@@ -293,8 +295,12 @@ class JobRunner:
                 if execution.finished():
                     self._final_checkpoint()
                     return
-                self.wake.wait(self._idle_time())
-                self.wake.clear()
+                self._rest()
+
+    def _rest(self) -> None:
+        """Wait until somebody has something to say, or something is due."""
+        self.wake.wait(self._idle_time())
+        self.wake.clear()
 
     def _stop(self) -> None:
         """Take the savepoint, and run no epoch between it and the end of the job."""

@@ -145,6 +145,14 @@ class Generator:
         """An instance ended: it holds nothing back any more."""
         self._named.pop(instance, None)
 
+    def mark_of(self, instance: Hashable) -> int:
+        """The watermark of one instance by itself."""
+        known = self._named.get(instance)
+        if known is None or known.newest == MIN_WATERMARK:
+            return MIN_WATERMARK
+        mark = self.strategy.watermark_after(known.newest)
+        return MIN_WATERMARK if mark is None else int(mark)
+
     def take(self, epoch: Iterable[Seen], now: int) -> None:
         """Take what was seen; the watermark follows with the next `update`."""
         epoch = list(epoch)

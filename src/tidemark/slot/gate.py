@@ -19,6 +19,7 @@ class Gate:
     """Follows the channels of one subtask.
 
     Attributes:
+        aligned: Whether channels are held back behind a barrier.
         watermark: How far event time has come here; never goes back.
         idle: Whether every channel that could move it is idle.
     """
@@ -32,7 +33,7 @@ class Gate:
             watermark: Where the cut stood that the subtask is restored from.
         """
         self._channels = frozenset(channels)
-        self._aligned = aligned
+        self.aligned = aligned
         self._arrived: dict[int, set[int]] = {}
         """Checkpoints in the making -> channels that have delivered their barrier."""
         self._newest = dict.fromkeys(self._channels, 0)
@@ -48,13 +49,14 @@ class Gate:
         """Whether some channels have delivered a barrier that others have not."""
         return bool(self._arrived)
 
-    def is_behind(self, channel: int) -> bool:
-        """Whether the channel has delivered a barrier for which the subtask is not cut yet."""
-        return any(channel in arrived for arrived in self._arrived.values())
+    def behind(self, channel: int) -> int | None:
+        """The newest barrier the channel has delivered, if the subtask is not cut for it yet."""
+        newest = self._newest[channel]
+        return newest if newest in self._arrived else None
 
     def holds(self, channel: int) -> bool:
         """Whether frames of the channel have to wait."""
-        return self._aligned and self.is_behind(channel)
+        return self.aligned and any(channel in arrived for arrived in self._arrived.values())
 
     def enter(self, channel: int, sequence: int) -> None:
         """Take the number of a frame that is about to be processed.

@@ -41,6 +41,7 @@ from tidemark.protocol.channels import ChannelAnswer, ChannelHeader, FrameKind
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.protocol.frames import BatchHeader, CutRequest
+from tidemark.slot.alignment import AlignmentTimes
 from tidemark.slot.gate import Gate
 from tidemark.slot.mailbox import Mailbox
 from tidemark.slot.slot_subtask import SlotSubtask
@@ -76,6 +77,7 @@ class SlotHost:
         self._tasks: dict[int, SlotSubtask] = {}
         self._gates: dict[int, Gate] = {}
         """Of every vertex, in continuous execution."""
+        self._alignment = AlignmentTimes()
         self._channels: dict[tuple[int, int, int], int] = {}
         self._epoch = -1
         self._failed: FailureInfo | None = None
@@ -130,6 +132,7 @@ class SlotHost:
             self._tasks.clear()
             self._channels.clear()
             self._gates.clear()
+            self._alignment = AlignmentTimes()
             self._released.notify_all()
             self.queryable.clear()
             self._failed = None
@@ -208,7 +211,9 @@ class SlotHost:
         self, task: SlotSubtask, gate: Gate, header: ChannelHeader, request: CutRequest
     ) -> ChannelAnswer:
         """Take a barrier; the last one cuts the operator, the last operator completes the slot's part."""
+        self._alignment.begin(header.vertex, request.checkpoint_id)
         if gate.barrier(header.channel, request.checkpoint_id):
+            self._alignment.end(header.vertex, request.checkpoint_id)
             self._released.notify_all()
             try:
                 if self._cuts.add(request, task) == len(self._tasks):
@@ -257,6 +262,11 @@ class SlotHost:
         assert state is not None
         return write_cuts(cuts, request, state.writer)
 
+    def alignment_ms(self, checkpoint_id: int) -> int:
+        """Longest time an operator waited for the last barrier of a checkpoint; told once."""
+        with self._lock:
+            return self._alignment.take(checkpoint_id)
+
     def notify_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is complete for the whole job.
 
@@ -275,6 +285,7 @@ class SlotHost:
             self._cuts.drop(checkpoint_id)
             for gate in self._gates.values():
                 gate.abort(checkpoint_id)
+            self._alignment.take(checkpoint_id)
             self._released.notify_all()
             if self._local is not None:
                 self._local.aborted(checkpoint_id)

@@ -178,7 +178,8 @@ class SlotServer:
         self._event(SlotDeclined(request.checkpoint_id, self._settings["slot"], why.reason, str(why)))
 
     def _write(self, request: CutRequest) -> None:
-        self._event(acknowledgement(self._settings["slot"], request, self._host.write))
+        aligned = self._host.alignment_ms(request.checkpoint_id)
+        self._event(acknowledgement(self._settings["slot"], request, self._host.write, aligned))
 
     def _event(self, event: SlotEvent) -> None:
         control = self._control

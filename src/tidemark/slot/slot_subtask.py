@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemark.clock import Clock
 from tidemark.metrics.registry import MetricRegistry
-from tidemark.operators.base import Output
+from tidemark.operators.base import Output, RestoredState
 from tidemark.operators.source import SourceOperator
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, SMALL_BATCH
@@ -16,10 +16,11 @@ from tidemark.protocol.codec import codec_for
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.frames import EMPTY, BatchHeader
 from tidemark.slot.gate import Gate
+from tidemark.slot.overtaken_output import OvertakenOutput
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.key_tokens import key_serializer_for
-from tidemark.subtask.subtask import Subtask, operator_of
+from tidemark.subtask.subtask import Subtask, SubtaskCut, operator_of
 from tidemark.subtask.task_state import TaskStateManager
 
 __all__ = ["SlotSubtask"]
@@ -66,6 +67,7 @@ class SlotSubtask(Subtask):
         self._inputs = [edge.input_index for edge in vertex.inputs]
         self._clock = clock
         self._out = Output()
+        self._overtaken = OvertakenOutput()
         self.watermark = deployment.watermarks.get(vertex.uid, MIN_WATERMARK)
         self._epoch = -1
         self._ended = False
@@ -103,13 +105,27 @@ class SlotSubtask(Subtask):
         """Process one frame of a channel that `gate` has let in; otherwise as `process`."""
         if gate.advance(header.channel, header.watermark, header.idle):
             self.advance_watermark(gate.watermark)
-        if not gate.aligning:
+        if not (gate.aligned and gate.aligning):
             # What a timer emits travels on this channel, which may be past a barrier that others are not.
             self.operator.advance_processing_time(self._clock.now(), self._out)
         status = self._take(header.edge, header.flags, body, between, queryable)
+        if not gate.aligned and (barrier := gate.behind(header.channel)) is not None:
+            self._overtaken.add(barrier, self._out)
         sections, answer = self._drain()
         timer = self.operator.next_processing_timer()
         return ChannelAnswer("ok", timer, gate.watermark, gate.idle, sections, status), answer
+
+    def restore(self, state: RestoredState | None, watermark: int = MIN_WATERMARK) -> None:
+        """As `Subtask.restore`; what had overtaken the barrier of the cut comes out first."""
+        if state is not None:
+            state = self._overtaken.taken_from(state, self._out)
+        super().restore(state, watermark)
+
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> SubtaskCut:
+        """As `Subtask.cut`, with what has overtaken the barrier."""
+        cut = super().cut(checkpoint_id, timestamp, incremental=incremental)
+        cut.cut.operator.extend(self._overtaken.cut(checkpoint_id))
+        return cut
 
     def advance_watermark(self, watermark: int) -> None:
         """Event time has come to `watermark`: fire what is due, and end the input at the end of time."""

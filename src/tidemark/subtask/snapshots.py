@@ -96,7 +96,10 @@ def write_cuts(
 
 
 def acknowledgement(
-    slot: int, request: CutRequest, write: Callable[[CutRequest], dict[str, SubtaskState]]
+    slot: int,
+    request: CutRequest,
+    write: Callable[[CutRequest], dict[str, SubtaskState]],
+    alignment_ms: int = 0,
 ) -> SlotAcknowledged | SlotDeclined:
     """Write what was cut before and say how it went; failures are events too."""
     checkpoint_id = request.checkpoint_id
@@ -110,7 +113,7 @@ def acknowledgement(
         return SlotDeclined(checkpoint_id, slot, FailureReason.DECLINED, f"{type(exc).__name__}: {exc}")
     sync_ms = sum(state.sync_ms for state in states.values())
     async_ms = max((state.async_ms for state in states.values()), default=0)
-    return SlotAcknowledged(checkpoint_id, slot, states, sync_ms, async_ms)
+    return SlotAcknowledged(checkpoint_id, slot, states, sync_ms, async_ms, alignment_ms)
 
 
 def _release(cuts: Iterable[SubtaskCut]) -> None:

@@ -167,7 +167,7 @@ class _ScriptedSourceSpec(CollectionSourceSpec):
 
     def open_reader(self, vertex: Vertex, assigned: AssignedSplit, subtask: int) -> Reader:
         """Plays the tape in continuous execution."""
-        return _ScriptedReader(vertex.spec, assigned.position)
+        return _ScriptedReader(vertex.spec, assigned.position or 0)
 
 
 class _ScriptedSource(CollectionSource):

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import random
+import select
+import socket
+from dataclasses import replace
+
 import pytest
 
 from tidemark import FileSource, NumberSequenceSource, StreamFormat, Types
 from tidemark.api.graph import NodeKind
-from tidemark.api.specs import CollectionSourceSpec
+from tidemark.api.specs import (
+    CollectionSourceSpec,
+    FunctionSourceSpec,
+    SocketSourceSpec,
+    SparkBatchSourceSpec,
+)
 from tidemark.clock import ManualClock
 from tidemark.errors import RestoreError
 from tidemark.plan.vertex import Placement, Vertex
@@ -163,6 +174,31 @@ def test_a_position_of_epochs_starts_readers_at_any_parallelism(specs, kind, par
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(20))
+def test_any_chain_of_modes_and_parallelisms_reads_everything_once(specs, kind, seed):
+    spec, everything = specs[kind]
+    rng = random.Random(seed)
+    read, stored = [], None
+
+    for _job in range(6):
+        source = vertex(spec, rng.randint(1, 4))
+        if rng.random() < 0.5:
+            epochs = Epochs(source, stored)
+            for _epoch in range(rng.randint(0, 1)):
+                read += epochs.epoch()
+            stored = epochs.stored()
+        else:
+            readers = Continuous(source, stored)
+            for _read in range(rng.randint(0, 3) if readers.readers else 0):
+                live = sorted(readers.readers.keys() - readers.ended)
+                read += readers.read(rng.choice(live), rng.randint(1, 5)) if live else []
+            stored = readers.stored()
+    read += Continuous(vertex(spec, 2), stored).rest()
+
+    assert sorted(read) == everything
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_both_modes_store_the_same_position_at_the_end(specs, kind):
     spec, _everything = specs[kind]
     epochs, continuous = Epochs(vertex(spec)), Continuous(vertex(spec))
@@ -195,11 +231,12 @@ def test_a_barrier_stores_what_was_read_before_it_though_splits_have_ended_since
     files = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path)).build()
     job = Continuous(vertex(files.source_spec()))
     path = str(tmp_path / "a")
-    job.read(path, 1)
+    job.read("0", 1)
     at_barrier, ended = dict(job.positions), set(job.ended)
     job.rest()
 
     assert job.enumerator.position(at_barrier, ended) == {path: 2}
+    assert job.enumerator.position({}, set()) == {path: 0}
 
 
 def test_new_files_of_a_watched_directory_are_splits_and_appended_lines_become_another(tmp_path):
@@ -228,7 +265,7 @@ def test_a_file_that_is_being_read_is_not_handed_out_twice(tmp_path):
     (tmp_path / "a").write_text("1\n2\n")
     watched = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))
     job = Continuous(vertex(watched.monitor_continuously(100).build().source_spec()), clock=clock)
-    job.read(str(tmp_path / "a"), 1)
+    job.read("0", 1)
 
     with open(tmp_path / "a", "a") as stream:
         stream.write("3\n")
@@ -240,6 +277,36 @@ def test_a_file_that_is_being_read_is_not_handed_out_twice(tmp_path):
     job.discover()
 
     assert values + job.rest() == ["2", "3"]
+
+
+def test_any_number_of_files_makes_few_splits_and_a_reader_has_one_open(tmp_path):
+    for n in range(300):
+        (tmp_path / f"{n:03d}").write_text(f"{n}\n")
+    files = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path)).build()
+    job = Continuous(vertex(files.source_spec(), 3))
+    assert len(job.readers) == 3
+    descriptors = len(os.listdir("/proc/self/fd"))
+
+    first = [value for split_id in job.readers for value in job.read(split_id, 10)]
+
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 3
+    assert sorted(map(int, first + job.rest())) == list(range(300))
+
+
+def test_a_file_reader_goes_on_at_its_own_position(tmp_path):
+    for name in "abc":
+        (tmp_path / name).write_text(f"{name}1\n{name}2\n")
+    files = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path)).build()
+    source = vertex(files.source_spec(), 1)
+    [assigned] = make_enumerator(source, ManualClock()).start(None)
+    lines = []
+
+    while (records := (reader := open_reader(source, assigned, 0)).read(1, 0)) is not None:
+        lines += records.values
+        assigned = replace(assigned, position=reader.position())
+        reader.close()
+
+    assert lines == ["a1", "a2", "b1", "b2", "c1", "c2"]
 
 
 def test_a_file_that_became_shorter_ends_its_split(tmp_path):
@@ -273,6 +340,38 @@ def test_a_file_that_is_gone_names_the_source(tmp_path):
     [assigned] = make_enumerator(source, ManualClock()).start(None)
     (tmp_path / "a").unlink()
 
-    with pytest.raises(OperatorFailed) as caught:
+    with pytest.raises(OperatorFailed, match="FileNotFoundError") as caught:
+        open_reader(source, assigned, 0).read(1, 0)
+    assert caught.value.info.operator == "numbers"
+
+
+def test_a_socket_reader_wakes_whoever_waits_and_has_no_position():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        source = vertex(SocketSourceSpec("127.0.0.1", listening.getsockname()[1]), 1)
+        job = Continuous(source)
+        with listening.accept()[0] as connection:
+            reader = job.readers["0"]
+            assert len(reader.read(5, 0)) == 0
+            connection.sendall(b"1\n2\n")
+            assert select.select([reader.wake_fd()], [], [], 60)[0]
+            assert reader.read(5, 60).values == ["1", "2"]
+        assert reader.read(5, 60) is None
+        reader.close()
+
+    assert can_run_continuously(source.spec)
+    assert job.enumerator.position(job.positions, {"0"}) is None
+
+
+def test_a_socket_reader_without_a_server_names_the_source():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        source = vertex(SocketSourceSpec("127.0.0.1", free.getsockname()[1]), 1)
+    [assigned] = make_enumerator(source, ManualClock()).start(None)
+
+    with pytest.raises(OperatorFailed, match="cannot connect") as caught:
         open_reader(source, assigned, 0)
     assert caught.value.info.operator == "numbers"
+
+
+def test_sources_of_spark_and_source_functions_have_no_readers():
+    assert not can_run_continuously(SparkBatchSourceSpec(None))
+    assert not can_run_continuously(FunctionSourceSpec(None))

@@ -36,7 +36,6 @@ def test_without_alignment_nothing_is_held_but_the_cut_waits_for_the_last_barrie
 
     assert not gate.barrier(0, 1)
     assert not gate.holds(0)
-    assert gate.is_behind(0)
     assert gate.aligning, "timers wait here, too"
     assert gate.barrier(1, 1)
 

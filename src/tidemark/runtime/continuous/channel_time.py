@@ -61,6 +61,13 @@ class ChannelTime:
                 (uid, _hashable(instance)): newest
                 for uid, instance, newest in (unpack_named(stored) if stored else ())
             }
+        self._groups = {
+            key: generator.strategy.alignment.group
+            for key, generator in self._generators.items()
+            if key in self._uids and generator.strategy.alignment is not None
+        }
+        """Source -> its alignment group."""
+        self._limits: dict[str, int] = {}
         self._fused = {key for key in self._generators if plan.is_fused(key)}
         self._feeding = {key: plan.sources_of(key) for key in self._generators}
         self._splits: dict[int, dict[str, int]] = {source: {} for source in self._uids}
@@ -153,6 +160,30 @@ class ChannelTime:
         else:
             seen = Seen(next(iter(self._feeding[vertex])), Picture.PARTIAL, [(_HERE, newest)])
         self._generators[vertex].take([seen], self._now)
+
+    # Alignment of sources
+
+    def groups(self) -> dict[str, int]:
+        """Alignment group -> watermark of the slowest of its sources here that is being read and not idle."""
+        marks: dict[str, int] = {}
+        for source, group in self._groups.items():
+            generator = self._generators[source]
+            if self._splits[source] and not generator.idle:
+                marks[group] = min(generator.watermark, marks.get(group, MAX_WATERMARK))
+        return marks
+
+    def update_intervals(self) -> list[int]:
+        """How often (ms) the groups of this task's sources are to be looked at."""
+        return [self._generators[source].strategy.alignment.update_interval_ms for source in self._groups]
+
+    def limit(self, group: str, watermark: int) -> None:
+        """No source of a group may be read beyond this watermark."""
+        self._limits[group] = watermark
+
+    def is_ahead(self, source: int, split: str) -> bool:
+        """Whether a split has run too far ahead of the slowest source of its group."""
+        limit = self._limits.get(self._groups.get(source, ""))
+        return limit is not None and self._generators[source].mark_of(instance_key(source, split)) > limit
 
     # Slots
 

@@ -26,6 +26,7 @@ from tidemark.protocol.tasks import (
     AddSplits,
     Drain,
     InjectBarrier,
+    LimitWatermark,
     NoMoreSplits,
     Pause,
     Resume,
@@ -50,7 +51,7 @@ from tidemark.runtime.snapshots import DriverState
 from tidemark.runtime.sources.positions import pack
 from tidemark.runtime.storage_plan import StoragePlan
 from tidemark.runtime.watermark_generators import pack_named
-from tidemark.runtime.watermarks import Mark, combined
+from tidemark.runtime.watermarks import Mark, combined, strategy_of
 
 __all__ = ["ContinuousExecution"]
 
@@ -82,6 +83,14 @@ class ContinuousExecution(JobExecution):
         self._past_metrics: dict[str, Any] = {}
         self._restored_marks: dict[str, int] = {}
         self._restored_partitions: dict[str, bytes] = {}
+        self._drifts = {
+            alignment.group: alignment.max_drift_ms
+            for vertex in self.plan.vertices.values()
+            if (strategy := strategy_of(vertex)) is not None and (alignment := strategy.alignment) is not None
+        }
+        """Watermark alignment group -> how far a source may be ahead of the slowest one."""
+        self._groups: dict[int, dict[str, int]] = {}
+        self._limits: dict[str, int] = {}
         self._moved = False
         self._drained = False
 
@@ -106,6 +115,8 @@ class ContinuousExecution(JobExecution):
         for metrics in self._task_metrics.values():
             add_numbers(self._past_metrics, metrics)
         self._task_metrics.clear()
+        self._groups.clear()
+        self._limits.clear()
         self._drained = False
 
     def _participants(self) -> frozenset[int]:
@@ -234,6 +245,10 @@ class ContinuousExecution(JobExecution):
         self.progress.records += event.records_in
         for vertex, count in event.records_out.items():
             self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
+        total = event.busy_ms + event.waiting_ms + event.idle_ms
+        if total:
+            shares = event.busy_ms / total, event.waiting_ms / total, event.idle_ms / total
+            self.progress.shares[event.task] = shares
         self._watermarks[event.task] = event.watermark
         self.progress.watermark = min(self._watermarks.values(), default=MIN_WATERMARK)
         self._task_metrics[event.task] = event.metrics
@@ -243,10 +258,21 @@ class ContinuousExecution(JobExecution):
         for source, ended in event.ended.items():
             self._enumerated[source].ended_splits(ended)
         self._outputs.produced(event.task).add_staged(event.staged)
+        self._align_sources(event)
         if event.finished:
             self._finished.add(event.task)
         else:
             self._finished.discard(event.task)
+
+    def _align_sources(self, event: TaskProgress) -> None:
+        """Let no source run further ahead of the slowest one of its group than it is allowed."""
+        self._groups[event.task] = event.groups
+        for group, drift in self._drifts.items():
+            marks = [marks[group] for marks in self._groups.values() if group in marks]
+            limit = min(marks) + drift if marks and min(marks) > MIN_WATERMARK else None
+            if limit is not None and limit != self._limits.get(group):
+                self._limits[group] = limit
+                self._tell_all(LimitWatermark(group, limit))
 
     # Sinks
 

@@ -103,7 +103,7 @@ class ContinuousLocalEngine(LocalEngine):
         """
         super().__init__(clock, storage, pool, cancellation)
         self.tasks = tasks
-        self.steps = 256
+        self.steps = 32
         self._choose = choose or in_turns()
         self._running: dict[int, ContinuousTask] = {}
         self._told: deque[TaskEvent] = deque()

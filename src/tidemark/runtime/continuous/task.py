@@ -30,6 +30,7 @@ from tidemark.protocol.tasks import (
     Drain,
     EndTask,
     InjectBarrier,
+    LimitWatermark,
     NoMoreSplits,
     Pause,
     Resume,
@@ -164,6 +165,7 @@ class ContinuousTask:
         self._learnt = 0
         self._ticked = now
         self._told = self._published = now
+        self._progress_ms = min([_PROGRESS_MS, *self._time.update_intervals()])
         self._finished = False
         self._read_at = 0
         """When the next records may be read: those of a small batch wait for others to travel with."""
@@ -208,6 +210,8 @@ class ContinuousTask:
                 self._paused = False
             case Drain():
                 self._paused = self._draining = True
+            case LimitWatermark():
+                self._time.limit(command.group, command.watermark)
             case EndTask():
                 self.ended = True
 
@@ -313,6 +317,9 @@ class ContinuousTask:
             return False
         for _ in range(len(self._readings)):
             reading = self._readings.popleft()
+            if self._time.is_ahead(reading.source.id, reading.split.id):
+                self._readings.append(reading)
+                continue
             records = reading.reader.read(_READ, 0.0)
             if records is None:
                 self._end_of_split(reading)
@@ -453,7 +460,7 @@ class ContinuousTask:
     def _report(self) -> None:
         now = self._clock.now()
         finished = self._time.is_over() and not self._is_under_way() and not self._barriers
-        if finished == self._finished and 0 <= now - self._told < _PROGRESS_MS:
+        if finished == self._finished and 0 <= now - self._told < self._progress_ms:
             return
         self._told, self._finished = now, finished
         staged = {}
@@ -476,6 +483,7 @@ class ContinuousTask:
                 idle,
                 {source: dict(splits) for source, splits in self._read_out.items()},
                 staged,
+                self._time.groups(),
             )
         )
         report.records_in = 0

@@ -109,10 +109,11 @@ class SocketEnumerator(Enumerator):
 
 
 class FileEnumerator(Enumerator):
-    """A split for each file, or for what was appended to one; a snapshot holds the offset reached in every file.
+    """Files dealt out to about one split per subtask; a snapshot holds the offset reached in every file.
 
-    A split ends where its file ended when it was listed. What is appended to a file of a watched directory later
-    becomes another split once the one before has ended: a file that was read does not hold the watermark back.
+    A reader has one file open at a time. A split's position is the offset reached in each of its files so far, in their
+    order. What is added to a watched directory becomes other splits, also what was appended to a file whose
+    split has ended: files that were read hold the watermark back no longer.
     """
 
     def __init__(self, vertex: Vertex, clock: Clock) -> None:
@@ -121,17 +122,17 @@ class FileEnumerator(Enumerator):
         self._began: dict[str, int] = {}
         """Where the attempt found each file."""
         self._read: dict[str, int] = {}
-        """File -> end of the last split of it that has ended."""
-        self._files: dict[str, str] = {}
-        """Split -> file, of the whole attempt."""
+        """File -> how far it was read by a split that has ended."""
+        self._dealt: dict[str, list[str]] = {}
+        """Split -> its files, of the whole attempt."""
         self._reading: set[str] = set()
-        """Files with a split that has not ended."""
+        """Files of splits that have not ended."""
         self._listed_at = 0
 
     def start(self, position: Any | None) -> list[AssignedSplit]:
         """Everything that is there and has not been read."""
         self._began = offsets_of(position)
-        self._read, self._files, self._reading = {}, {}, set()
+        self._read, self._dealt, self._reading = {}, {}, set()
         return self._list(self._clock.now())
 
     def discover(self, now_ms: int) -> list[AssignedSplit]:
@@ -148,27 +149,35 @@ class FileEnumerator(Enumerator):
             began = self._began.setdefault(path, 0)
             size, offset = file_size(path), self._read.get(path, began)
             if path not in self._reading and offset < size:
-                split_id = f"{path}@{offset}" if path in self._read else path
-                self._files[split_id] = path
-                self._reading.add(path)
-                found.append(AssignedSplit(split_id, FileSplit(path, offset, size - offset), offset))
-        return found
+                found.append(FileSplit(path, offset, size - offset))
+        lanes = max(1, self.vertex.parallelism)
+        return [self._deal(found[at::lanes]) for at in range(min(lanes, len(found)))]
+
+    def _deal(self, pieces: list[FileSplit]) -> AssignedSplit:
+        split_id = str(len(self._dealt))
+        self._dealt[split_id] = [piece.path for piece in pieces]
+        self._reading.update(self._dealt[split_id])
+        return AssignedSplit(split_id, tuple(pieces))
 
     def split_ended(self, split_id: str, position: Any) -> None:
-        """The file can be looked at again."""
-        path = self._files[split_id]
-        if position > self._read.get(path, -1):
-            self._read[path] = position
-            self._reading.discard(path)
+        """Its files can be looked at again."""
+        reached = self._reached(split_id, position)
+        if any(offset > self._read.get(path, -1) for path, offset in reached.items()):
+            self._read |= reached
+            self._reading -= reached.keys()
+
+    def _reached(self, split_id: str, position: Any) -> dict[str, int]:
+        # Files that have not been begun are not in the position.
+        return dict(zip(self._dealt[split_id], position, strict=False))
 
     def position(
         self, positions: dict[str, Any], ended: set[str], checkpoint_id: int | None = None
     ) -> Any | None:
         """Offset per file. Splits may have ended since the barrier: only what is told of it counts."""
         offsets = dict(self._began)
-        for split_id, offset in positions.items():
-            path = self._files[split_id]
-            offsets[path] = max(offsets[path], offset)
+        for split_id, position in positions.items():
+            for path, offset in self._reached(split_id, position).items():
+                offsets[path] = max(offsets[path], offset)
             if split_id in ended:
-                self.split_ended(split_id, offset)
+                self.split_ended(split_id, position)
         return offsets

@@ -25,7 +25,7 @@ from tidemark.runtime.sources.enumeration import AssignedSplit, BringsReaders
 from tidemark.runtime.sources.files import open_binary
 from tidemark.runtime.sources.plain_data import plain
 from tidemark.runtime.sources.socket_lines import SocketLines
-from tidemark.runtime.sources.splits import normalizer_of, text_of
+from tidemark.runtime.sources.splits import FileSplit, normalizer_of, text_of
 
 __all__ = ["Reader", "open_reader"]
 
@@ -47,15 +47,15 @@ class Reader(ABC):
     def position(self) -> Any:
         """Where the split goes on behind the last record read; plain data, as `AssignedSplit.position`."""
 
+    def watermark(self) -> int | None:
+        """How far event time is behind what was read, if the split itself says so; None: it never does."""
+        return None
+
     def wake_fd(self) -> int | None:
         """What becomes readable when there is something to read; None: ask.
 
         To be asked for before each wait, and waited for only after `read` has given nothing.
         """
-        return None
-
-    def watermark(self) -> int | None:
-        """How far event time is behind the last record read, where the split itself says so."""
         return None
 
     def close(self) -> None:
@@ -172,37 +172,52 @@ class _SequenceReader(Reader):
 
 
 class _FileReader(Reader):
-    """Lines of a file, to the end of the line in which the split ends."""
+    """Lines of one file after the other, of each to the end of the line in which its piece ends."""
 
     def __init__(self, spec: FileSourceSpec, assigned: AssignedSplit, subtask: int) -> None:
-        split = assigned.split
         self._charset = spec.charset
-        self._offset: int = split.offset if assigned.position is None else assigned.position
-        self._end: int = split.offset + split.limit
+        self._pieces: tuple[FileSplit, ...] = assigned.split
+        self._offsets: list[int] = list(assigned.position or ())
+        """Of the files that have been begun."""
         self._subtask = subtask
-        self._stream = open_binary(split.path)
-        self._stream.seek(self._offset)
+        self._stream: Any = None
+        self._end = 0
+        if self._offsets:
+            self._open(self._offsets[-1])
 
     def read(self, max_records: int, timeout_s: float) -> Records | None:
         """The next lines."""
         lines: list[str] = []
-        while self._offset < self._end and len(lines) < max_records:
-            line = self._stream.readline()
-            if not line:
-                # It was longer when it was listed.
-                self._end = self._offset
-                break
-            self._offset += len(line)
-            lines.append(text_of(line, self._charset))
+        while len(lines) < max_records:
+            if self._stream is None:
+                if len(self._offsets) == len(self._pieces):
+                    break
+                self._offsets.append(self._pieces[len(self._offsets)].offset)
+                self._open(self._offsets[-1])
+            # A file may be shorter than it was when it was listed.
+            line = self._stream.readline() if self._offsets[-1] < self._end else b""
+            if line:
+                self._offsets[-1] += len(line)
+                lines.append(text_of(line, self._charset))
+            else:
+                self.close()
         return Records(lines, None, self._subtask) if lines else None
 
+    def _open(self, offset: int) -> None:
+        piece = self._pieces[len(self._offsets) - 1]
+        self._end = piece.offset + piece.limit
+        self._stream = open_binary(piece.path)
+        self._stream.seek(offset)
+
     def position(self) -> Any:
-        """Bytes read."""
-        return self._offset
+        """Offsets in the files that have been begun."""
+        return list(self._offsets)
 
     def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
+        """Close the file that is open."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
 
 class _SocketReader(Reader):

@@ -56,11 +56,13 @@ class SplitDriverSource(DriverSource):
         self._ended: set[str] = set()
         self._dealt = 0
         self._polls = 0
+        self._started = False
 
     def start(self, position: Any | None) -> None:
         """Find the splits."""
         self._turns, self._positions, self._ended = {}, {}, set()
         self._dealt = 0
+        self._started = True
         self._add(self._enumerator.start(position))
 
     def _add(self, assigned: list[AssignedSplit]) -> None:
@@ -133,4 +135,6 @@ class SplitDriverSource(DriverSource):
 
     def stop(self) -> None:
         """Let the user's source release what it holds, without waiting for it."""
-        self._worker.post(self._enumerator.stop)
+        if self._started:
+            self._started = False
+            self._worker.post(self._enumerator.stop)

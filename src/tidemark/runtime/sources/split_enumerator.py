@@ -20,6 +20,9 @@ __all__ = ["SplitEnumerator"]
 
 _log = logging.getLogger(__name__)
 
+_MOST_ANNOUNCED = 64
+"""Checkpoints may fail again and again, and nobody says which will never complete."""
+
 
 class _StoredSplit(msgspec.Struct):
     data: Any = None
@@ -126,6 +129,8 @@ class SplitEnumerator(Enumerator):
         self._stored_as_ended = {key for key, stored in splits.items() if stored["ended"]}
         if checkpoint_id is not None:
             self._announced[checkpoint_id] = {key: stored["position"] for key, stored in splits.items()}
+            while len(self._announced) > _MOST_ANNOUNCED:
+                del self._announced[min(self._announced)]
         return {"splits": splits}
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
