@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+
 from tests.campaign import SEED
 
 # Machines that run the suite are small and shared: time limits per example would only measure the neighbours.
@@ -33,3 +35,33 @@ def _registry_of_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         del os.environ["TIDEMARK_HOME"]
     else:
         os.environ["TIDEMARK_HOME"] = before
+
+
+# Tests of whole jobs run in both execution modes: those of these directories, and modules and tests that say so with
+# `pytest.mark.modes("epochs", "auto")`. A test that is about one mode names it, with its reason:
+# `pytest.mark.modes("epochs", reason="...")`. Scripted jobs want "continuous" by name.
+_WHOLE_JOBS = tuple(Path(__file__).parent / name for name in ("programs", "recovery"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give every test of a whole job its execution modes."""
+    marker = metafunc.definition.get_closest_marker("modes")
+    on_spark = any(metafunc.definition.get_closest_marker(name) for name in ("spark", "cluster"))
+    if marker is not None:
+        modes = marker.args
+        assert len(modes) > 1 or marker.kwargs.get("reason"), (
+            f"{metafunc.definition.name}: why only one mode?"
+        )
+    else:
+        whole = metafunc.definition.path.parent in _WHOLE_JOBS and not on_spark
+        modes = ("epochs", "auto") if whole else ()
+    if modes:
+        metafunc.parametrize("_execution_mode", modes, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def _execution_mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the jobs of this test in the mode that it was given; see `pytest_generate_tests`."""
+    mode = getattr(request, "param", None)
+    if mode is not None:
+        monkeypatch.setenv("TIDEMARK_EXECUTION_MODE", mode)

@@ -12,6 +12,8 @@ from tests.evolution.table import EVOLUTIONS
 
 from tidemark.errors import JobExecutionException, StateMigrationException
 
+pytestmark = pytest.mark.modes("epochs", "auto")
+
 CHANGES = [
     "a field with a default is added",
     "a nested class gains and loses fields",

@@ -14,6 +14,8 @@ from tidemark.datastream.functions import KeyedBroadcastProcessFunction
 from tidemark.datastream.state import MapStateDescriptor
 from tidemark.testing import CHECKPOINT, CRASH, END, RESCALE, run_script
 
+pytestmark = pytest.mark.modes("epochs", "continuous")
+
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.TUPLE([Types.STRING(), Types.STRING()]))
 ITEM = Types.TUPLE([Types.STRING(), Types.STRING(), Types.INT()])
 

@@ -439,6 +439,7 @@ def test_an_idle_job_checkpoints_too(tmp_path):
     assert ids[0] == 1
 
 
+@pytest.mark.modes("epochs", "continuous")
 @pytest.mark.parametrize("incremental", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_checkpoint_file_is_left_that_nothing_refers_to(seed, incremental, monkeypatch):

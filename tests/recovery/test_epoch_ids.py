@@ -11,6 +11,8 @@ from tidemark.clock import ManualClock
 from tidemark.testing import CHECKPOINT, CRASH, END, RESCALE
 from tidemark.testing.scripts import _Script
 
+pytestmark = pytest.mark.modes("epochs", reason="a continuous job has no epochs")
+
 
 class Noting:
     """A sink that notes what it takes, and in which epoch."""

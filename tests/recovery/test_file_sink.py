@@ -26,6 +26,8 @@ from tidemark import (
 from tidemark.runtime.execution import CRASH_POINTS
 from tidemark.testing import CHECKPOINT, CRASH, CRASH_AT, END, RESCALE, SAVEPOINT, run_script
 
+pytestmark = pytest.mark.modes("epochs", "continuous")
+
 
 def file_sink(directory, **settings):
     builder = FileSink.for_row_format(str(directory), Encoder.simple_string_encoder())

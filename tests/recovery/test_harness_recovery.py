@@ -45,6 +45,8 @@ from tidemark.state.ttl import StateTtlConfig
 from tidemark.testing import BroadcastHarness, OneInputHarness, OperatorSnapshot
 from tidemark.types.typeinfo import Types
 
+pytestmark = pytest.mark.modes("epochs", reason="operators in a harness know no mode")
+
 GROUPS = 128
 BACKENDS = {
     "heap": HashMapStateBackend,

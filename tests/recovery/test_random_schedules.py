@@ -21,6 +21,9 @@ from tidemark.testing import ADVANCE, AT, CHECKPOINT, CRASH, CRASH_AT, END, RESC
 from tidemark.testing.crashtest import Mismatch, check_seed, main, model_of, run_schedule
 from tidemark.testing.strategies import Schedule, random_schedule
 
+pytestmark = pytest.mark.modes("epochs", reason="every schedule is run in a mode of its own")
+MODES = ("epochs", "continuous")
+
 
 @pytest.fixture(autouse=True)
 def _files_in_memory(monkeypatch):
@@ -29,10 +32,11 @@ def _files_in_memory(monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", "/dev/shm")
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("backend", "count"), [("heap", 60), ("rocksdb", 25)])
-def test_random_schedules_survive_their_crashes(backend, count):
+def test_random_schedules_survive_their_crashes(backend, count, mode):
     for seed in seeds(count):
-        check_seed(seed, backend)
+        check_seed(seed, backend, mode)
 
 
 def test_a_seed_gives_the_same_schedule_every_time():
@@ -88,8 +92,9 @@ def test_a_wrong_model_fails_the_seed():
         check_seed(seed)
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("point", CRASH_POINTS)
-def test_a_crash_at_every_point_of_one_schedule(point):
+def test_a_crash_at_every_point_of_one_schedule(point, mode):
     """The same crash before each event in turn, recovery included (a `restore` crash needs another one)."""
     events = [
         AT(1, ("data", "a", 1)),
@@ -111,4 +116,5 @@ def test_a_crash_at_every_point_of_one_schedule(point):
     crash = (CRASH_AT(point), CRASH_AT("epoch")) if point == "restore" else (CRASH_AT(point),)
     for at in (2, 5, 9, 12, 13):
         schedule = Schedule(0, (*events[:at], *crash, *events[at:]), 2, ("ledger", "sink", "operator"))
-        assert run_schedule(schedule).difference(expected) is None, f"crash before event {at}"
+        outcome = run_schedule(schedule, mode=mode)
+        assert outcome.difference(expected) is None, f"crash before event {at}"

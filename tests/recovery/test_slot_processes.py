@@ -21,6 +21,8 @@ from tidemark.runtime.launch import launch_slots
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 
+pytestmark = pytest.mark.modes("epochs", reason="slots without a job")
+
 JOB = "0" * 32
 
 

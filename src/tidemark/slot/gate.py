@@ -85,8 +85,10 @@ class Gate:
                 f"Barrier {checkpoint_id} of task {channel} came behind barrier {self._newest[channel]}."
             )
         self._newest[channel] = checkpoint_id
-        if checkpoint_id in self._given_up:
+        given_up = checkpoint_id in self._given_up
+        if self._given_up:
             self._forget_passed()
+        if given_up:
             return False
         arrived = self._arrived.setdefault(checkpoint_id, set())
         arrived.add(channel)
@@ -115,5 +117,6 @@ class Gate:
         return True
 
     def _forget_passed(self) -> None:
+        """Barriers that no channel can deliver any more; a task may have been spared one that was given up."""
         slowest = min(self._newest.values())
         self._given_up = {given for given in self._given_up if given > slowest}

@@ -239,6 +239,8 @@ class SlotHost:
         info = self._describe(exc, task)
         if not isinstance(exc, StaleChannelError):
             self._failed = info
+            # The barriers that held frames wait for will not come any more.
+            self._released.notify_all()
         return pickle.dumps(info)
 
     def cut(self, request: CutRequest) -> int:

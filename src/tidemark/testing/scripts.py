@@ -269,7 +269,7 @@ class _Script:
         configuration: Configuration | None,
         state_backend: Any,
         clock: ManualClock,
-        seed: int,
+        seed: int = 0,
     ) -> None:
         self._choose = random.Random(seed).choice
         self._build = build

@@ -34,9 +34,6 @@ __all__ = ["Chooser", "ContinuousLocalEngine", "in_turns"]
 Chooser = Callable[[Sequence[int]], int]
 """Picks the next task to step among those that may."""
 
-_STEPS = 32
-"""Steps before the job's thread is asked for; it serves requests and looks for due checkpoints in between."""
-
 
 def in_turns() -> Chooser:
     """A chooser that lets every task step in turn."""
@@ -79,7 +76,12 @@ class _DirectLink:
 
 
 class ContinuousLocalEngine(LocalEngine):
-    """Engine of the local executor for continuous jobs."""
+    """Engine of the local executor for continuous jobs.
+
+    Attributes:
+        steps: How many steps tasks take before the job's thread is asked for; it serves requests and looks for due
+            checkpoints in between.
+    """
 
     def __init__(
         self,
@@ -104,6 +106,7 @@ class ContinuousLocalEngine(LocalEngine):
         """
         super().__init__(clock, storage, pool, cancellation, files)
         self.tasks = tasks
+        self.steps = 32
         self._choose = choose or in_turns()
         self._running: dict[int, ContinuousTask] = {}
         self._told: deque[TaskEvent] = deque()
@@ -153,10 +156,13 @@ class ContinuousLocalEngine(LocalEngine):
                 self._told.append(TaskFailed(number, FailureInfo.of(exc)))
 
     def tell(self, task: int, command: TaskCommand) -> None:
-        """The task obeys at once."""
-        running = self._running.get(task)
-        if running is not None:
-            self.worker.call(self._guarded, running, lambda: running.obey(command))
+        """The task obeys between two of its steps; does not wait, a task may hang in user code."""
+        self.worker.post(self._obey, task, command)
+
+    def _obey(self, number: int, command: TaskCommand) -> None:
+        task = self._running.get(number)
+        if task is not None:
+            self._guarded(task, lambda: task.obey(command))
 
     def task_events(self) -> list[TaskEvent]:
         """Let tasks step for a while, or until none can move; then what they said."""
@@ -169,7 +175,7 @@ class ContinuousLocalEngine(LocalEngine):
         self.moved = False
         ready = set(self._running)
         learnt = -1
-        for _ in range(_STEPS):
+        for _ in range(self.steps):
             if self._interrupted.is_set():
                 return
             if not ready:

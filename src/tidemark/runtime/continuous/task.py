@@ -160,6 +160,8 @@ class ContinuousTask:
         self._settling = False
         """A source said how far time is: that has to arrive everywhere before more is read."""
         self._paused = False
+        self._draining = False
+        """Every source is to end here, and has not yet."""
         self._learnt = 0
         self._ticked = now
         self._told = self._published = now
@@ -207,7 +209,7 @@ class ContinuousTask:
             case Resume():
                 self._paused = False
             case Drain():
-                self._drain()
+                self._paused = self._draining = True
             case LimitWatermark():
                 self._time.limit(command.group, command.watermark)
             case EndTask():
@@ -225,6 +227,8 @@ class ContinuousTask:
         for exchange in self._exchanges.values():
             moved |= exchange.poll()
         moved |= self._flow.drain_feedback()
+        if self._draining:
+            self._end_sources()
         self._pass_time()
         if self._barriers:
             moved |= self._inject()
@@ -340,11 +344,11 @@ class ContinuousTask:
         reading.reader.close()
         self._time.close_split(source, split)
 
-    def _drain(self) -> None:
-        for reading in self._readings:
-            reading.reader.close()
-        self._paused = True
-        self._time.end_all()
+    def _end_sources(self) -> None:
+        """Let time end, behind what source functions were asked for before."""
+        if not any(exchange.under_way for exchange, _slot in self._pulls):
+            self._draining = False
+            self._time.end_all()
 
     # Time
 

@@ -91,7 +91,7 @@ class SequenceEnumerator(Enumerator):
 
 
 class SocketEnumerator(Enumerator):
-    """One split without a position; the source ends with it."""
+    """One split without a position; the source ends with its connection."""
 
     def __init__(self, vertex: Vertex) -> None:
         super().__init__(vertex)
