@@ -24,9 +24,11 @@ __all__ = ["ContinuousSparkEngine"]
 _log = logging.getLogger(__name__)
 
 _START_S = 30.0
-"""How long Spark may take to start all tasks before cores are taken to be missing."""
+"""How long some tasks of a submitted Spark job may wait before cores are taken to be missing."""
+_LOOK_S = 0.5
+"""How often Spark is asked how many tasks it has started."""
 _CONNECT_S = 600.0
-"""How long tasks that Spark has started may take to say so: only a machine that is much too busy is that slow."""
+"""How long Spark and its workers may take to get ready; only a machine that is much too busy is that slow."""
 _GRACE_S = 1.0
 """How long tasks may take to end by themselves before their Spark job is cancelled; workers that end stay warm."""
 
@@ -87,16 +89,29 @@ class ContinuousSparkEngine(SparkEngine):
             endless_function(self._closure, message),
             lambda: self.on_event(),
         )
-        begun = time.monotonic()
+        self._await_tasks(job, directive)
+
+    def _await_tasks(self, job: _SparkJob, directive: TaskDirective) -> None:
+        """Wait until every task has connected; how long it takes is no matter as long as each has a core."""
+        begun = look = time.monotonic()
+        submitted: float | None = None
         while self._links.connected() < directive.tasks and job.over is None:
             self.worker.while_waiting()
-            waited = time.monotonic() - begun
-            if waited > _START_S:
-                # Tasks that have a core but no say yet are merely slow.
-                started = job.started() if waited < _CONNECT_S else self._links.connected()
-                if started < directive.tasks:
-                    raise self._too_few(started, directive)
-            time.sleep(0.005 if waited < _START_S else 0.5)
+            now = time.monotonic()
+            if now >= look:
+                look = now + _LOOK_S
+                started = job.started()
+                if submitted is None and started is not None:
+                    submitted = now
+                if submitted is not None and now - submitted > _START_S and (started or 0) < directive.tasks:
+                    raise self._too_few(started or 0, directive)
+            if now - begun > _CONNECT_S:
+                raise ExecutionError(
+                    f"Only {self._links.connected()} of {directive.tasks} tasks have connected to the driver at "
+                    f"{self._links.address} within {_CONNECT_S:.0f} s.",
+                    job_id=self._job_id,
+                )
+            time.sleep(0.005)
 
     def _too_few(self, started: int, directive: TaskDirective) -> Exception:
         text = (
@@ -196,12 +211,13 @@ class _SparkJob:
             self.over = f"its Spark job failed: {(lines or [type(exc).__name__])[0][:300]}"
         self._on_end()
 
-    def started(self) -> int:
-        """How many of its tasks Spark has found a core for."""
+    def started(self) -> int | None:
+        """How many of its tasks Spark has found a core for; None while the query is still being planned."""
         tracker = self._session.sparkContext.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        return sum(stage.numActiveTasks for stage in stages if stage is not None)
+        active = [stage.numActiveTasks for stage in stages if stage is not None]
+        return sum(active) if active else None
 
     def join(self, seconds: float) -> bool:
         """Wait for its end; whether it has come."""
