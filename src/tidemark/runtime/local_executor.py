@@ -51,7 +51,9 @@ class LocalExecutor:
         warn_of_others(storage, settings)
         with ExitStack() as undo:
             job_id = new_job_id()
-            execution = self._execution(graph, settings, job_id, storage, undo)
+            choice = choose_mode(graph, settings)
+            execution = self._execution(graph, settings, job_id, storage, undo, continuous=choice.continuous)
+            execution.progress.note_mode(choice.continuous, choice.reason)
             engine = execution.engine
             assert isinstance(engine, LocalEngine)
             token = secrets.token_bytes(32)
@@ -84,15 +86,21 @@ class LocalExecutor:
         return JobHandle(runner)
 
     def _execution(
-        self, graph: Graph, settings: JobSettings, job_id: str, storage: StoragePlan, undo: ExitStack
+        self,
+        graph: Graph,
+        settings: JobSettings,
+        job_id: str,
+        storage: StoragePlan,
+        undo: ExitStack,
+        *,
+        continuous: bool,
     ) -> JobExecution:
-        """The job with its engine, in the mode that fits; `undo` stops the engine."""
-        choice = choose_mode(graph, settings)
+        """The job with its engine; `undo` stops the engine."""
         backend = BackendChoice.of(settings.state_backend, timed_accesses(settings.configuration))
         cancellation = Cancellation.of(settings.configuration)
         files = LocalArtifacts(settings.artifacts)
         clock = self._clock
-        if not choice.continuous:
+        if not continuous:
             engine = LocalEngine(clock, storage.savepoints, cancellation=cancellation, files=files)
             undo.callback(engine.stop)
             return JobExecution(graph, settings, job_id, engine, make_source, clock, storage, backend)

@@ -25,6 +25,10 @@ _CUTS_KEPT = 1000
 class Progress:
     """Counters a person or a web page wants to see."""
 
+    mode: str = "epochs"
+    """How the job runs: in epochs, or continuous."""
+    mode_reason: str = ""
+    """Why it runs that way, for people."""
     epoch: int = 0
     records: int = 0
     records_out: dict[int, int] = field(default_factory=dict)
@@ -77,6 +81,10 @@ class Progress:
             count for (source, _tag), count in list(self.side_records.items()) if source == edge.source
         )
         return self.records_out.get(edge.source, 0) - sides
+
+    def note_mode(self, continuous: bool, reason: str) -> None:
+        """Say how the job runs, and why."""
+        self.mode, self.mode_reason = ("continuous" if continuous else "epochs"), reason
 
 
 class LatencyMarks:
