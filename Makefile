@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser reference demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query bench-page clean
+.PHONY: help setup java browser reference demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query bench-page bench-web clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ bench-checkpoint: java ## benchmark checkpoints, restore and rescaling
 
 bench-evolution: setup ## benchmark schema evolution of a million keys
 	$(PY) benchmarks/bench_evolution.py
+
+bench-web: setup ## benchmark the web server: large jobs, and what looking costs
+	$(PY) benchmarks/bench_web.py
 
 bench-query: java ## benchmark queryable state
 	$(PY) benchmarks/bench_query.py
