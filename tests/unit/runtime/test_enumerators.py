@@ -20,6 +20,7 @@ from tidemark.api.specs import (
 )
 from tidemark.clock import ManualClock
 from tidemark.errors import RestoreError
+from tidemark.formats.files import TextLineFormat
 from tidemark.plan.vertex import Placement, Vertex
 from tidemark.protocol.failure import OperatorFailed
 from tidemark.runtime.sources.driver import CollectionSource, FilesSource, SequenceSource
@@ -123,7 +124,8 @@ def specs(tmp_path, monkeypatch):
     """Kind of source -> (spec, everything it has to give)."""
     monkeypatch.setattr("tidemark.runtime.sources.driver._ELEMENTS_PER_EPOCH", 4)
     monkeypatch.setattr("tidemark.runtime.sources.driver._NUMBERS_PER_EPOCH", 4)
-    monkeypatch.setattr("tidemark.runtime.sources.driver._BYTES_PER_EPOCH", 4)
+    monkeypatch.setattr(TextLineFormat, "units_per_epoch", 4)
+    monkeypatch.setattr("tidemark.formats.files.READ_BATCH", 1)
     for name in "abc":
         (tmp_path / name).write_text("".join(f"{name}{n}\n" for n in range(7)))
     files = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path)).build()
@@ -226,7 +228,8 @@ def test_what_is_no_position_is_refused(specs, kind, stored):
         start_enumerator(enumerator, stored)
 
 
-def test_a_barrier_stores_what_was_read_before_it_though_splits_have_ended_since(tmp_path):
+def test_a_barrier_stores_what_was_read_before_it_though_splits_have_ended_since(tmp_path, monkeypatch):
+    monkeypatch.setattr("tidemark.formats.files.READ_BATCH", 1)
     (tmp_path / "a").write_text("1\n2\n3\n")
     files = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path)).build()
     job = Continuous(vertex(files.source_spec()))
@@ -260,7 +263,8 @@ def test_new_files_of_a_watched_directory_are_splits_and_appended_lines_become_a
     assert job.stored() == pack({str(tmp_path / "a"): 4, str(tmp_path / "b"): 2})
 
 
-def test_a_file_that_is_being_read_is_not_handed_out_twice(tmp_path):
+def test_a_file_that_is_being_read_is_not_handed_out_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr("tidemark.formats.files.READ_BATCH", 1)
     clock = ManualClock(1000)
     (tmp_path / "a").write_text("1\n2\n")
     watched = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))

@@ -188,10 +188,9 @@ class _FileReader(Reader):
     def read(self, max_records: int, timeout_s: float) -> Records | None:
         """The next batch, as large as the format makes them."""
         while True:
-            batch = next(self._batches, None)
-            if batch is not None:
-                values, self._offsets[-1] = batch
-                return Records(values, None, self._subtask)
+            for values, self._offsets[-1] in self._batches:
+                if values:
+                    return Records(values, None, self._subtask)
             self.close()
             if len(self._offsets) == len(self._pieces):
                 return None
