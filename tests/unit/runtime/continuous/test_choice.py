@@ -78,7 +78,7 @@ def test_too_few_cores_name_how_many_are_missing():
     choice = choose_mode(*prepared("auto", wide), cores=2)
     assert not choice.continuous
     assert "needs 3 free cores" in choice.reason
-    with pytest.raises(ConfigError, match="needs 3 cores"):
+    with pytest.raises(ConfigError, match="needs 3 free cores"):
         choose_mode(*prepared("continuous", wide), cores=2)
     assert choose_mode(*prepared("continuous", wide), cores=3).continuous
 

@@ -12,6 +12,7 @@ from tidemark.runtime.continuous.sinks import RollingSink
 from tidemark.runtime.continuous.source import EnumeratedSource
 from tidemark.runtime.records import Records
 from tidemark.runtime.sources.enumeration import AssignedSplit, Enumerator
+from tidemark.runtime.worker import Worker
 
 
 class Part:
@@ -115,7 +116,7 @@ class Listed(Enumerator):
 def enumerated(*, bounded=False):
     plan = plan_of(lambda env: env.from_collection([1]).print())
     enumerator = Listed(plan.of_kind(NodeKind.SOURCE)[0], bounded=bounded)
-    return EnumeratedSource(enumerator.vertex, enumerator), enumerator
+    return EnumeratedSource(enumerator.vertex, enumerator, Worker("test")), enumerator
 
 
 def test_splits_are_numbered_in_the_order_in_which_they_are_found():
@@ -162,7 +163,7 @@ def test_a_snapshot_stores_what_tasks_said_at_the_barrier():
 
 def test_a_function_in_slots_has_no_splits_and_no_position():
     plan = plan_of(lambda env: env.from_collection([1]).print())
-    source = EnumeratedSource(plan.of_kind(NodeKind.SOURCE)[0], None)
+    source = EnumeratedSource(plan.of_kind(NodeKind.SOURCE)[0], None, Worker("test"))
     source.start(b"old")
 
     assert source.is_complete
