@@ -115,8 +115,13 @@ class _Forward(logging.Handler):
         self._threshold = threshold
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= self._threshold or _has_own_level(record.name):
-            logging.getLogger().handle(record)
+        if record.levelno < self._threshold and not _has_own_level(record.name):
+            return
+        # Whoever wants to see loggers that do not propagate has put his handler at both.
+        mine = logging.getLogger(_ROOT).handlers
+        for handler in logging.getLogger().handlers:
+            if handler not in mine and record.levelno >= handler.level:
+                handler.handle(record)
 
 
 def _has_own_level(name: str) -> bool:

@@ -83,6 +83,9 @@ def test_time_is_busy_within_a_step_and_waiting_or_idle_between_them():
     assert shares.take() == (0, 0, 0)
 
 
+WORKER = Worker("test")
+
+
 class Listed(Enumerator):
     """Two splits at first; `discover` gives what the test has put there."""
 
@@ -116,7 +119,7 @@ class Listed(Enumerator):
 def enumerated(*, bounded=False):
     plan = plan_of(lambda env: env.from_collection([1]).print())
     enumerator = Listed(plan.of_kind(NodeKind.SOURCE)[0], bounded=bounded)
-    return EnumeratedSource(enumerator.vertex, enumerator, Worker("test")), enumerator
+    return EnumeratedSource(enumerator.vertex, enumerator, WORKER), enumerator
 
 
 def test_splits_are_numbered_in_the_order_in_which_they_are_found():
@@ -158,12 +161,13 @@ def test_a_snapshot_stores_what_tasks_said_at_the_barrier():
     assert source.position_at(4, {"a": 1}, {"b"}) == {"at": {"a": 1}, "ended": ["b"], "id": 4}
     source.notify_checkpoint_complete(4)
     source.stop()
+    WORKER.call(lambda: None)
     assert enumerator.told[1:] == [("complete", 4), "stop"]
 
 
 def test_a_function_in_slots_has_no_splits_and_no_position():
     plan = plan_of(lambda env: env.from_collection([1]).print())
-    source = EnumeratedSource(plan.of_kind(NodeKind.SOURCE)[0], None, Worker("test"))
+    source = EnumeratedSource(plan.of_kind(NodeKind.SOURCE)[0], None, WORKER)
     source.start(b"old")
 
     assert source.is_complete
