@@ -30,7 +30,9 @@ def keyed(stream):
 def chain(strategy):
     def build(env):
         source = env.from_collection([1], Types.LONG()).uid("numbers")
-        stamped = source if strategy is None else source.assign_timestamps_and_watermarks(strategy).uid("stamped")
+        stamped = (
+            source if strategy is None else source.assign_timestamps_and_watermarks(strategy).uid("stamped")
+        )
         keyed(keyed(stamped).uid("first")).uid("second").print()
 
     return plan_of(build, 2)
@@ -177,7 +179,9 @@ def test_a_split_says_itself_how_far_time_is():
 
 @pytest.fixture
 def pulling():
-    task = Task(plan_of(lambda env: keyed(env.add_source(Never(), type_info=Types.LONG())).uid("first").print()))
+    task = Task(
+        plan_of(lambda env: keyed(env.add_source(Never(), type_info=Types.LONG())).uid("first").print())
+    )
     task.time.complete(task.source)
     return task
 
