@@ -62,6 +62,7 @@ def test_architecture_is_short_and_names_every_package_and_crash_point() -> None
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     packages = [path.parent.name for path in (ROOT / "src/tidemark").glob("*/__init__.py")]
 
-    assert len(text.splitlines()) < 275
+    # Two execution modes have a walk each; what grows beyond that belongs on a page of docs/.
+    assert len(text.splitlines()) < 300
     assert [name for name in packages if f"`{name}" not in text] == []
     assert [point for point in CRASH_POINTS if f"`{point}`" not in text] == []

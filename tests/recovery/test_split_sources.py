@@ -237,6 +237,7 @@ def shown(seen, source, opens=(), parallelism=1):
     return list(stream.key_by(lambda v: 0).process(ShowTime(seen.name, opens)).execute_and_collect())
 
 
+@pytest.mark.modes("epochs", reason="a continuous job may read everything within one watermark interval")
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_the_slowest_split_holds_the_watermark_back(parallelism, monkeypatch):
     monkeypatch.setattr("tidemark.runtime.sources.shares._RECORDS", 3)
@@ -261,6 +262,7 @@ def test_a_split_without_a_record_yet_holds_the_watermark_back():
     assert not [pair for pair in pairs if pair[0] <= pair[1]]
 
 
+@pytest.mark.modes("epochs", reason="a continuous job may read everything within one watermark interval")
 def test_a_split_that_has_ended_holds_nothing_back():
     seen = new_board()
     source = Timed(seen.name, short={"stamps": [1]}, long={"stamps": [*range(10, 50), 60], "gate": "go"})

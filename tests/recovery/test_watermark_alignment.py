@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tidemark import (
     Configuration,
     Split,
@@ -59,6 +61,7 @@ class Steps(SplitSource[int]):
         return Types.LONG()
 
 
+@pytest.mark.modes("continuous", reason="epochs do not act on watermark alignment")
 def test_a_fast_source_waits_for_the_slow_one_of_its_group():
     """The slow one has something every fifth time it is asked."""
     READ.clear()

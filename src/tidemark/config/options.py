@@ -30,7 +30,7 @@ MAX_PARALLELISM_LIMIT = 32768
 
 _key = ConfigOptions.key
 _CHECKPOINTING = "execution.checkpointing."
-_NOTHING_IN_FLIGHT = "no record is in flight at a barrier, so there is nothing to align"
+_NOTHING_IN_FLIGHT = "at most a few frames are in flight at a barrier, so there is nothing to gain"
 _NO_JAVA = "there is no Java user code"
 
 

@@ -58,6 +58,7 @@ _log = logging.getLogger(__name__)
 CRASH_POINTS = (
     "epoch",
     "barrier",
+    "task-barrier",
     "before-metadata",
     "after-metadata",
     "commit",

@@ -28,7 +28,7 @@ from tidemark.testing.scripts import (
 
 __all__ = ["Schedule", "random_schedule"]
 
-_BEFORE_COMPLETION = {"barrier", "before-metadata"}
+_BEFORE_COMPLETION = {"barrier", "task-barrier", "before-metadata"}
 """Crash points at which the checkpoint under way is lost."""
 _KEYS = "abcdefg"
 

@@ -1,4 +1,4 @@
-"""Without alignment an operator works on behind a barrier: what it emits meanwhile may come twice, but not never."""
+"""Without alignment an operator works on behind a barrier: what it emits may come twice, but is never lost."""
 
 from __future__ import annotations
 

@@ -227,6 +227,7 @@ class ContinuousExecution(JobExecution):
                 self._outputs.add_rows(event.task, event.rows)
                 self._let_out_at_once(event)
             case TaskAcknowledged():
+                self.reached("task-barrier")
                 self._outputs.acknowledge(event)
                 self._complete_barriers()
                 self.snapshots.handle(SlotAcknowledged(event.checkpoint_id, self.plan.slots + event.task))

@@ -87,7 +87,7 @@ def test_another_obstacle_is_named():
     assert (
         choose_mode(*prepared("auto"), obstacle="spark.speculation is on").reason == "spark.speculation is on"
     )
-    with pytest.raises(ConfigError, match=r"speculation is on.*Set execution.mode to auto or epochs"):
+    with pytest.raises(ConfigError, match=r"speculation is on.*Set execution\.mode to auto or epochs"):
         choose_mode(*prepared("continuous"), obstacle="spark.speculation is on")
 
 

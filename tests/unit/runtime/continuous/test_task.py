@@ -1,0 +1,269 @@
+"""A task over links that only note what they are sent: barriers, reading, draining, timers."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from tests.unit.runtime.continuous.links import FakeLink, plan_of
+
+from tidemark import SourceFunction, Types
+from tidemark.api.graph import NodeKind
+from tidemark.checkpoint.layout import savepoint_location
+from tidemark.clock import ManualClock
+from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
+from tidemark.protocol.channels import FrameKind
+from tidemark.protocol.failure import OperatorFailed
+from tidemark.protocol.frames import CutRequest
+from tidemark.protocol.tasks import (
+    AbortBarrier,
+    AddSplits,
+    Drain,
+    EndTask,
+    InjectBarrier,
+    NoMoreSplits,
+    Pause,
+    Resume,
+    TaskAcknowledged,
+    TaskDirective,
+    TaskProgress,
+    TaskRows,
+    TaskStarted,
+)
+from tidemark.runtime.continuous.task import ContinuousTask
+from tidemark.runtime.sinks.factory import make_part
+from tidemark.runtime.sources.enumeration import AssignedSplit
+from tidemark.runtime.sources.splits import IndexSplit
+
+RECORDS, TOUCH, BARRIER = FrameKind.RECORDS, FrameKind.TOUCH, FrameKind.BARRIER
+
+
+class Never(SourceFunction):
+    def run(self, ctx):
+        pass
+
+    def cancel(self):
+        pass
+
+
+def counted(env):
+    env.from_collection(["a", "b"], Types.STRING()).key_by(lambda v: v, Types.STRING()).map(
+        lambda v: v
+    ).print()
+
+
+def pulled(env):
+    env.add_source(Never()).print()
+
+
+class Task:
+    """The only task of a job with one slot."""
+
+    def __init__(self, build=counted):
+        self.plan = plan_of(build)
+        self.links: list[FakeLink] = []
+        self.told: list[object] = []
+        self.clock = ManualClock()
+        directive = TaskDirective(attempt=3, tasks=1)
+        self.source = self.plan.of_kind(NodeKind.SOURCE)[0].id
+        self.task = ContinuousTask(
+            self.plan,
+            directive,
+            0,
+            self.connect,
+            lambda vertex, partition, part: make_part(self.plan, directive, vertex, partition, part),
+            self.told.append,
+            self.clock,
+        )
+        [self.link] = self.links
+        self.settle()
+
+    def connect(self, slot):
+        self.links.append(FakeLink())
+        return self.links[-1]
+
+    def read(self):
+        self.task.obey(AddSplits(self.source, [AssignedSplit("0", IndexSplit(0, 2), 0)]))
+        self.task.obey(NoMoreSplits(self.source))
+
+    def inject(self, checkpoint):
+        request = CutRequest(checkpoint, 0, savepoint_location(f"/sp{checkpoint}"), incremental=False)
+        self.task.obey(InjectBarrier(request))
+
+    def settle(self, rounds=10):
+        """Answer everything that is asked, without any records, until nothing is asked any more."""
+        for _ in range(rounds):
+            if self.task.waiting():
+                self.link.answer(watermark=MIN_WATERMARK)
+            self.task.step()
+
+    def of(self, kind):
+        return [event for event in self.told if isinstance(event, kind)]
+
+    def acknowledged(self):
+        return [event.checkpoint_id for event in self.of(TaskAcknowledged)]
+
+
+@pytest.fixture
+def task():
+    return Task()
+
+
+def test_a_task_says_that_it_runs_and_reads_what_it_is_given(task):
+    assert task.told[0] == TaskStarted(0)
+    task.read()
+    task.task.step()
+
+    assert task.link.kinds()[-1] == RECORDS
+
+
+def test_a_barrier_waits_for_everything_under_way(task):
+    task.read()
+    task.task.step()
+    task.inject(1)
+    task.task.step()
+    assert task.acknowledged() == []
+    assert BARRIER not in task.link.kinds()
+
+    task.link.answer("a", "b")
+    task.task.step()
+
+    assert task.acknowledged() == [1]
+    assert task.link.kinds()[-1] == BARRIER
+    assert pickle.loads(task.link.bodies[-1]).checkpoint_id == 1
+
+
+def test_rows_in_front_of_a_barrier_are_told_before_it(task):
+    task.read()
+    task.task.step()
+    task.inject(1)
+    task.link.answer("a", "b")
+    task.task.step()
+    task.settle()
+
+    kinds = [type(event) for event in task.told if isinstance(event, (TaskRows, TaskAcknowledged))]
+    assert kinds == [TaskRows, TaskAcknowledged]
+
+
+def test_an_acknowledgement_tells_where_the_readers_stand(task):
+    task.inject(1)
+    task.settle()
+    task.read()
+    task.settle()
+    task.inject(2)
+    task.settle()
+
+    first, second = task.of(TaskAcknowledged)
+    assert first.positions == {}
+    assert second.positions == {task.source: {"0": 2}}
+    assert second.ended == {task.source: ["0"]}
+
+
+def test_nothing_is_read_while_a_barrier_waits(task):
+    task.task.obey(Pause())
+    task.read()
+    task.task.step()
+    task.inject(1)
+    task.task.obey(Resume())
+    task.task.step()
+
+    assert task.acknowledged() == [1]
+    assert RECORDS not in task.link.kinds()[: task.link.kinds().index(BARRIER)]
+
+
+def test_several_barriers_are_sent_in_their_order(task):
+    task.inject(1)
+    task.inject(2)
+    task.settle()
+
+    assert task.acknowledged() == [1, 2]
+    barriers = [
+        pickle.loads(b) for h, b in zip(task.link.sent, task.link.bodies, strict=True) if h.kind == BARRIER
+    ]
+    assert [request.checkpoint_id for request in barriers] == [1, 2]
+
+
+def test_a_barrier_that_was_given_up_is_not_sent(task):
+    task.read()
+    task.task.step()
+    task.inject(1)
+    task.inject(2)
+    task.task.obey(AbortBarrier(1))
+    task.settle()
+
+    assert task.acknowledged() == [2]
+
+
+def test_a_paused_task_reads_nothing(task):
+    task.task.obey(Pause())
+    task.read()
+    task.settle()
+    assert RECORDS not in task.link.kinds()
+
+    task.task.obey(Resume())
+    task.settle()
+    assert RECORDS in task.link.kinds()
+
+
+def test_the_end_of_the_input_is_claimed_behind_the_last_record(task):
+    task.read()
+    task.settle()
+
+    marks = [(header.kind, header.watermark) for header in task.link.sent]
+    records = marks.index((RECORDS, MIN_WATERMARK))
+    assert (TOUCH, MAX_WATERMARK) in marks[records:]
+
+
+def test_a_task_is_finished_when_slots_have_said_so(task):
+    task.read()
+    task.settle()
+    assert not any(event.finished for event in task.of(TaskProgress))
+
+    for _ in range(5):
+        if task.task.waiting():
+            task.link.answer(watermark=MAX_WATERMARK)
+        task.task.step()
+        task.clock.advance(300)
+    assert task.of(TaskProgress)[-1].finished
+
+
+def test_a_timer_that_is_due_touches_its_slot(task):
+    task.read()
+    task.task.step()
+    task.link.answer(timer=task.clock.now() + 50)
+    task.settle()
+    sent = len(task.link.sent)
+    task.clock.advance(60)
+    task.task.step()
+
+    assert task.link.kinds()[sent:] == [TOUCH]
+
+
+def test_a_drain_lets_time_end_behind_what_a_source_function_was_asked_for():
+    task = Task(pulled)
+    task.task.step()
+    assert task.task.waiting(), "it is asked for what it has"
+    task.task.obey(Drain())
+    task.task.step()
+    assert not task.task._time.has_ended_everywhere()
+
+    task.link.answer("late", status={"watermark": 5, "idle": False, "barred": False, "ended": False})
+    task.task.step()
+
+    assert task.of(TaskRows), "what it gave is not lost"
+    assert task.task._time.has_ended_everywhere()
+
+
+def test_a_failure_in_a_slot_fails_the_task(task):
+    task.read()
+    task.task.step()
+    task.link.fail(ValueError("poisoned"))
+    with pytest.raises(OperatorFailed, match="poisoned"):
+        task.task.step()
+
+
+def test_an_ended_task_closes_its_links(task):
+    task.task.obey(EndTask())
+    assert task.task.ended
+    task.task.close()
+    assert task.link.closed
