@@ -188,7 +188,8 @@ class _FileReader(Reader):
     def read(self, max_records: int, timeout_s: float) -> Records | None:
         """The next batch, as large as the format makes them."""
         while True:
-            for values, self._offsets[-1] in self._batches:
+            for values, offset in self._batches:
+                self._offsets[-1] = offset
                 if values:
                     return Records(values, None, self._subtask)
             self.close()
