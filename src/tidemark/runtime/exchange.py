@@ -15,7 +15,14 @@ from tidemark.api.field_key import FieldKey
 from tidemark.api.functions import KeySelector
 from tidemark.api.graph import Edge, NodeKind, Ship
 from tidemark.errors import SlotLostError
-from tidemark.operators.routing import KeyRouter, custom_targets, split_evenly, split_lists
+from tidemark.operators.routing import (
+    FEW,
+    KeyRouter,
+    custom_targets,
+    split_evenly,
+    split_few,
+    split_lists,
+)
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MIN_WATERMARK, Batch
 from tidemark.protocol.codec import BatchCodec, codec_for
@@ -187,7 +194,7 @@ class SlotAnswers:
 
 def _decoded(codec: BatchCodec, flags: int, body: Any, slot: int) -> Records:
     """The output of a slot; objects are only made if somebody asks for them."""
-    if codec.serializer is None:
+    if codec.serializer is None or not codec.is_column(flags):
         batch = codec.decode(flags, body)
         return Records(batch.values, batch.timestamps, slot)
     column, timestamps = codec.decode_column(flags, body)
@@ -263,11 +270,13 @@ class ToSlot:
             return
         with self._named("key selector"):
             tokens = router.tokens(records.values)
-        targets = router.subtasks(tokens)
-        if targets is None:
-            self._send(0, records.values, records.timestamps, tokens)
-            return
-        parts = split_lists(targets, self._count, records.values, records.timestamps, tokens)
+        columns = (records.values, records.timestamps, tokens)
+        if len(tokens) < FEW:
+            parts = split_few(router.few_subtasks(tokens), *columns)
+        elif (targets := router.subtasks(tokens)) is None:
+            parts = [(0, list(columns))]
+        else:
+            parts = split_lists(targets, self._count, *columns)
         for slot, (values, timestamps, part) in parts:
             self._send(slot, values, timestamps, part)
 
