@@ -14,22 +14,29 @@ import pytest
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A tuned local[2] session, as the library itself would create it."""
+    """A tuned session, as the library itself would create it, with cores for tasks that last beside others."""
     from tidemark.runtime.session import find_or_create_session
 
-    session, _new = find_or_create_session({"spark.master": "local[2]", "spark.app.name": "tidemark tests"})
+    session, _new = find_or_create_session({"spark.master": "local[4]", "spark.app.name": "tidemark tests"})
     yield session
     session.stop()
 
 
 @pytest.fixture
-def make_env(spark: Any) -> Callable[..., Any]:
-    """Factory of environments on the shared session: `make_env(parallelism=2, **configuration)`."""
+def make_env(spark: Any, request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Factory of environments on the shared session: `make_env(parallelism=2, **configuration)`.
+
+    Jobs run in epochs, or as the parameter `mode` of the test says.
+    """
     from tidemark import Configuration, StreamExecutionEnvironment
 
     def make(parallelism: int = 2, target: str = "spark", **settings: str) -> Any:
         configuration = Configuration()
         configuration.set_string("execution.target", target)
+        callspec = getattr(request.node, "callspec", None)
+        configuration.set_string(
+            "execution.mode", callspec.params.get("mode", "epochs") if callspec else "epochs"
+        )
         for key, value in settings.items():
             configuration.set_string(key.replace("__", "."), value)
         env = StreamExecutionEnvironment.get_execution_environment(configuration)

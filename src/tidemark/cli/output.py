@@ -155,6 +155,7 @@ class TextRenderer(Renderer):
             interval = checkpointing["interval"]
             rows += [
                 ("Target", f"{facts['target']}, parallelism {facts['parallelism']}, {facts['slots']} slots"),
+                ("Mode", f"{facts['mode']}: {facts['mode_reason']}" if facts.get("mode") else None),
                 ("State backend", facts["state_backend"]),
                 ("State entries", progress.get("state_entries")),
                 ("Attempt", progress.get("attempt")),

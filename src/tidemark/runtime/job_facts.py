@@ -47,6 +47,8 @@ def job_facts(runner: JobRunner, application_id: str | None = None) -> dict[str,
         "target": settings.configuration.get(Options.EXECUTION_TARGET),
         "state_backend": type(settings.state_backend).__name__,
         "batch_mode": settings.batch_mode,
+        "mode": execution.progress.mode,
+        "mode_reason": execution.progress.mode_reason,
         "parallelism": settings.parallelism,
         "slots": execution.plan.slots,
         "savepoint_directory": settings.savepoint_directory,
@@ -71,7 +73,7 @@ def job_facts(runner: JobRunner, application_id: str | None = None) -> dict[str,
 
 
 def job_progress(runner: JobRunner) -> dict[str, Any]:
-    """How a job stands: status, attempt, epoch, records, checkpoints, state, slots."""
+    """How a job stands: status, mode and why, attempt, epoch, records, checkpoints, state, slots."""
     execution = runner.execution
     progress = execution.progress
     completed = execution.coordinator.completed.latest_checkpoint()
@@ -79,6 +81,8 @@ def job_progress(runner: JobRunner) -> dict[str, Any]:
     slots = execution.engine.stats(STATISTICS_S) if runner.status is JobStatus.RUNNING else []
     return {
         "status": runner.status.name,
+        "mode": progress.mode,
+        "mode_reason": progress.mode_reason,
         "attempt": progress.attempt,
         "epoch": progress.epoch,
         "records": progress.records,

@@ -51,7 +51,7 @@ class JobHandle(JobClient):
         return CompletableFuture.completed(self.runner.execution.accumulators())
 
     def get_progress(self) -> dict[str, Any]:
-        """How the job stands, as plain data: status, attempt, epoch, records, checkpoints, state, slots."""
+        """How the job stands, as plain data: status, mode and why, attempt, records, checkpoints, state, slots."""
         return job_progress(self.runner)
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:

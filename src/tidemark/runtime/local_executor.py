@@ -45,7 +45,9 @@ class LocalExecutor:
         storage = storage_plan(settings)
         warn_of_shared_root(storage)
         job_id = new_job_id()
-        execution = self._execution(graph, settings, job_id, storage)
+        choice = choose_mode(graph, settings)
+        execution = self._execution(graph, settings, job_id, storage, continuous=choice.continuous)
+        execution.progress.note_mode(choice.continuous, choice.reason)
         engine = execution.engine
         assert isinstance(engine, LocalEngine)
         token = secrets.token_bytes(32)
@@ -76,12 +78,11 @@ class LocalExecutor:
         return JobHandle(runner)
 
     def _execution(
-        self, graph: Graph, settings: JobSettings, job_id: str, storage: StoragePlan
+        self, graph: Graph, settings: JobSettings, job_id: str, storage: StoragePlan, *, continuous: bool
     ) -> JobExecution:
-        choice = choose_mode(graph, settings)
         backend = BackendChoice.of(settings.state_backend)
         cancellation = Cancellation.of(settings.configuration)
-        if not choice.continuous:
+        if not continuous:
             engine = LocalEngine(self._clock, storage.savepoints, cancellation=cancellation)
             return JobExecution(graph, settings, job_id, engine, make_source, self._clock, storage, backend)
         tasks = ContinuousLocalEngine(

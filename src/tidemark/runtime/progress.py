@@ -14,6 +14,10 @@ __all__ = ["Progress", "add_numbers"]
 class Progress:
     """Counters a person or a web page wants to see."""
 
+    mode: str = "epochs"
+    """How the job runs: in epochs, or continuous."""
+    mode_reason: str = ""
+    """Why it runs that way, for people."""
     epoch: int = 0
     records: int = 0
     records_out: dict[int, int] = field(default_factory=dict)
@@ -29,6 +33,10 @@ class Progress:
     """Task of a continuous job -> how much of its time it lately worked, waited for slots, had nothing to do."""
     task_metrics: dict[str, Any] = field(default_factory=dict)
     """Counters of functions fused into tasks, summed over all epochs."""
+
+    def note_mode(self, continuous: bool, reason: str) -> None:
+        """Say how the job runs, and why."""
+        self.mode, self.mode_reason = ("continuous" if continuous else "epochs"), reason
 
 
 def add_numbers(total: dict[str, Any], values: dict[str, Any]) -> None:

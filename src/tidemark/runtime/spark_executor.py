@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,18 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkExecutor"]
 
+_LOCAL_CORES = re.compile(
+    r"local(\[(?P<cores>\d+|\*)(,\s*\d+)?\]|-cluster\[\s*(?P<executors>\d+)\s*,\s*(?P<each>\d+)\s*,\s*\d+\s*\])?"
+)
+"""Masters that say how many cores there are."""
+_IDLE_TIMEOUTS = [
+    ("spark.python.worker.killOnIdleTimeout", "spark.python.worker.idleTimeoutSeconds"),
+    (
+        "spark.sql.execution.pyspark.udf.killOnIdleTimeout",
+        "spark.sql.execution.pyspark.udf.idleTimeoutSeconds",
+    ),
+]
+
 
 class SparkExecutor:
     """Runs jobs on Spark."""
@@ -66,7 +80,7 @@ class SparkExecutor:
         if created:
             self._own_session = session
         ship_artifacts(session.sparkContext, settings.artifacts)
-        choice = choose_mode(graph, settings, cores=_cores(session) - 1, obstacle=_obstacle(session))
+        choice = choose_mode(graph, settings, cores=_cores(session), obstacle=_obstacle(session))
         job_id = new_job_id()
         token = secrets.token_bytes(32)
         host = _driver_host(session)
@@ -104,6 +118,7 @@ class SparkExecutor:
                 execution = JobExecution(
                     graph, settings, job_id, engine, sources, SystemClock(), storage, backend
                 )
+            execution.progress.note_mode(choice.continuous, choice.reason)
             application = str(session.sparkContext.applicationId)
             control = JobControl(
                 Endpoint(
@@ -151,19 +166,30 @@ def _query_addresses(engine: SparkEngine) -> list[str | None]:
     return [addresses.get(slot) for slot in range(max(addresses, default=-1) + 1)]
 
 
-def _cores(session: SparkSession) -> int:
-    """How many tasks Spark runs at the same time."""
-    return int(session.sparkContext.defaultParallelism)
+def _cores(session: SparkSession) -> int | None:
+    """How many tasks Spark runs at the same time; None where executors come and go, or have not come yet."""
+    match = _LOCAL_CORES.fullmatch(str(session.sparkContext.master))
+    if match is None:
+        return None
+    executors, cores = match["executors"], match["each"] or match["cores"] or "1"
+    every = (os.cpu_count() or 1) if cores == "*" else int(cores)
+    return int(executors or 1) * every // int(_setting(session, "spark.task.cpus", "1"))
 
 
 def _obstacle(session: SparkSession) -> str | None:
     """What in Spark's settings keeps tasks from lasting."""
-    conf = session.sparkContext.getConf()
-    if conf.get("spark.speculation", "false") == "true":
+    if _setting(session, "spark.speculation", "false") == "true":
         return "spark.speculation is on, which starts tasks twice"
-    if conf.get("spark.python.worker.killOnIdleTimeout", "false") == "true":
-        return "spark.python.worker.killOnIdleTimeout is on, which kills tasks that have nothing to do"
+    for kill, idle in _IDLE_TIMEOUTS:
+        # An own setting of the session goes before that of the context, which Spark falls back to.
+        if str(session.conf.get(kill, "false")) == "true" and str(session.conf.get(idle, "0")).strip("0s"):
+            return f"{kill} is on, which kills tasks that have nothing to do for {idle}"
     return None
+
+
+def _setting(session: SparkSession, key: str, default: str) -> str:
+    """What was set when Spark started; the session's own settings do not change how tasks are run."""
+    return str(session.sparkContext.getConf().get(key, default))
 
 
 def _is_local(session: SparkSession) -> bool:

@@ -32,7 +32,7 @@ def choose_mode(
     Args:
         graph: The job.
         settings: With `execution.mode`.
-        cores: How many tasks can run at the same time without keeping other work from running; None: any number.
+        cores: How many tasks can run at the same time; None: any number, or nobody knows.
         obstacle: What else is in the way, if anything.
 
     Raises:
@@ -41,7 +41,10 @@ def choose_mode(
     wanted = settings.configuration.get(Options.EXECUTION_MODE)
     if wanted is ExecutionMode.EPOCHS:
         return ModeChoice(False, "execution.mode is EPOCHS")
-    obstacle = obstacle or _obstacle(graph, settings, cores)
+    if cores is not None and wanted is ExecutionMode.AUTO:
+        # Whoever did not ask for it does not want other Spark jobs to wait until this one ends.
+        cores -= 1
+    obstacle = _obstacle(graph, settings, cores) or obstacle
     if obstacle is None:
         return ModeChoice(True, f"execution.mode is {wanted.name}, and every source and sink can")
     if wanted is ExecutionMode.CONTINUOUS:

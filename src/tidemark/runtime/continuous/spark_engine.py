@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tidemark.errors import ConfigError
+from tidemark.errors import ConfigError, ExecutionError
 from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.tasks import TaskCommand, TaskDirective, TaskEvent, TaskLost
 from tidemark.runtime.continuous.spark_task import TaskMessage, endless_function
@@ -25,7 +24,11 @@ __all__ = ["ContinuousSparkEngine"]
 _log = logging.getLogger(__name__)
 
 _START_S = 30.0
-"""How long tasks may take to start before cores are taken to be missing."""
+"""How long some tasks of a submitted Spark job may wait before cores are taken to be missing."""
+_LOOK_S = 0.5
+"""How often Spark is asked how many tasks it has started."""
+_CONNECT_S = 600.0
+"""How long Spark and its workers may take to get ready; only a machine that is much too busy is that slow."""
 _GRACE_S = 1.0
 """How long tasks may take to end by themselves before their Spark job is cancelled; workers that end stay warm."""
 
@@ -62,50 +65,63 @@ class ContinuousSparkEngine(SparkEngine):
         """Called, from any thread, when a task has said something."""
         links.on_event = lambda: self.on_event()
         self._limits = limits
-        self._spark_job: threading.Thread | None = None
-        self._failed: str | None = None
+        self._spark_job: _SparkJob | None = None
 
     def start_tasks(self, directive: TaskDirective) -> None:
         """Start the Spark job and wait until every task has connected.
 
         Raises:
             ConfigError: Some do not start: Spark has not enough free cores.
+            ExecutionError: The same of an attempt after the first, which may have lost an executor and get it back.
         """
+        assert self._closure is not None
+        assert self._plan is not None
         self._links.begin(directive.attempt)
         message = TaskMessage(
             directive, self._slots.addresses(), self._links.address, self._limits.heartbeat_timeout_s
         )
-        self._failed = None
-        self._spark_job = threading.Thread(
-            target=self._run_tasks, args=(message,), name=f"tasks-{self._job_id[:8]}", daemon=True
+        job = self._spark_job = _SparkJob(
+            self._session,
+            self._tag,
+            f"{self._tag}-{directive.attempt}",
+            f"{self._plan.job_name}: tasks of attempt {directive.attempt}",
+            directive.tasks,
+            endless_function(self._closure, message),
+            lambda: self.on_event(),
         )
-        self._spark_job.start()
-        deadline = time.monotonic() + _START_S
-        while self._links.connected() < directive.tasks and self._failed is None:
+        self._await_tasks(job, directive)
+
+    def _await_tasks(self, job: _SparkJob, directive: TaskDirective) -> None:
+        """Wait until every task has connected; how long it takes is no matter as long as each has a core."""
+        begun = look = time.monotonic()
+        submitted: float | None = None
+        while self._links.connected() < directive.tasks and job.over is None:
             self.worker.while_waiting()
-            if time.monotonic() > deadline:
-                raise ConfigError(
-                    f"Only {self._links.connected()} of {directive.tasks} tasks have started within "
-                    f"{_START_S:.0f} s: a continuous job holds as many cores for as long as it runs. Give Spark more "
-                    "cores, lower the parallelism of its sources, or set execution.mode to epochs.",
-                    key="execution.mode",
+            now = time.monotonic()
+            if now >= look:
+                look = now + _LOOK_S
+                started = job.started()
+                if submitted is None and started is not None:
+                    submitted = now
+                if submitted is not None and now - submitted > _START_S and (started or 0) < directive.tasks:
+                    raise self._too_few(started or 0, directive)
+            if now - begun > _CONNECT_S:
+                raise ExecutionError(
+                    f"Only {self._links.connected()} of {directive.tasks} tasks have connected to the driver at "
+                    f"{self._links.address} within {_CONNECT_S:.0f} s.",
+                    job_id=self._job_id,
                 )
             time.sleep(0.005)
 
-    def _run_tasks(self, message: TaskMessage) -> None:
-        assert self._closure is not None
-        assert self._plan is not None
-        context = self._session.sparkContext
-        try:
-            context.addJobTag(self._tag)
-            context.setLocalProperty("spark.job.description", f"{self._plan.job_name}: tasks")
-            frame = self._session.range(0, self.tasks, 1, self.tasks)
-            mapped_frame(frame, endless_function(self._closure, message)).toArrow()
-            self._failed = "its Spark job has ended"
-        except Exception as exc:
-            lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-            self._failed = f"its Spark job failed: {(lines or [type(exc).__name__])[0][:300]}"
-        self._links.on_event()
+    def _too_few(self, started: int, directive: TaskDirective) -> Exception:
+        text = (
+            f"The job needs {directive.tasks} free cores for its tasks for as long as it runs, and has {started}: the "
+            f"others have not started within {_START_S:.0f} s. Give Spark more cores, lower the parallelism of the "
+            "job's sources, or set execution.mode to epochs."
+        )
+        if directive.attempt:
+            return ExecutionError(text, job_id=self._job_id)
+        return ConfigError(text, key="execution.mode")
 
     def tell(self, task: int, command: TaskCommand) -> None:
         """Send a command over the task's control link."""
@@ -115,26 +131,24 @@ class ContinuousSparkEngine(SparkEngine):
         """What tasks said; that they are gone, if Spark says so first."""
         events = self._links.events()
         self.moved = bool(events)
-        if not events and self._failed is not None and self._spark_job is not None:
-            return [TaskLost(task, self._failed) for task in range(self.tasks)]
+        job = self._spark_job
+        if not events and job is not None and job.over is not None:
+            return [TaskLost(task, job.over) for task in range(self.tasks)]
         return events
 
     def end_tasks(self) -> None:
         """Tell every task to end; cancel the Spark job if one does not."""
         self._links.end()
         job, self._spark_job = self._spark_job, None
-        if job is None:
+        if job is None or job.join(_GRACE_S):
             return
-        job.join(_GRACE_S)
         deadline = time.monotonic() + self._cancellation.timeout_s
-        while job.is_alive():
+        while not self._cancellation.timeout_s or time.monotonic() < deadline:
+            # Again and again: its thread may have been about to submit the job when it was first done.
             self.interrupt()
-            job.join(0.5)
-            if self._cancellation.timeout_s and time.monotonic() > deadline:
-                _log.warning(
-                    "The Spark job of the tasks has not ended after it was cancelled; it is left behind."
-                )
+            if job.join(0.5):
                 return
+        _log.warning("The Spark job of the tasks has not ended after it was cancelled; it is left behind.")
 
     def settle(self) -> None:
         """End the tasks, then the operators of every slot."""
@@ -151,3 +165,61 @@ class ContinuousSparkEngine(SparkEngine):
         self.end_tasks()
         self._links.close()
         super().stop()
+
+
+class _SparkJob:
+    """The Spark job of one attempt, in a thread of its own.
+
+    Attributes:
+        over: Why it has ended, None while it runs.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        tag: str,
+        group: str,
+        description: str,
+        tasks: int,
+        function: Any,
+        on_end: Callable[[], None],
+    ) -> None:
+        from pyspark import InheritableThread
+
+        self.over: str | None = None
+        self._session = session
+        self._group = group
+        self._on_end = on_end
+        # Unlike others, such a thread leaves no connection to the JVM behind.
+        self._thread = InheritableThread(
+            target=self._run,
+            args=(tag, description, tasks, function),
+            name=f"tasks-{group[9:17]}",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def _run(self, tag: str, description: str, tasks: int, function: Any) -> None:
+        context = self._session.sparkContext
+        try:
+            context.setJobGroup(self._group, description)
+            context.addJobTag(tag)
+            mapped_frame(self._session.range(0, tasks, 1, tasks), function).toArrow()
+            self.over = "its Spark job has ended"
+        except Exception as exc:
+            lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+            self.over = f"its Spark job failed: {(lines or [type(exc).__name__])[0][:300]}"
+        self._on_end()
+
+    def started(self) -> int | None:
+        """How many of its tasks Spark has found a core for; None while the query is still being planned."""
+        tracker = self._session.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        active = [stage.numActiveTasks for stage in stages if stage is not None]
+        return sum(active) if active else None
+
+    def join(self, seconds: float) -> bool:
+        """Wait for its end; whether it has come."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
