@@ -25,7 +25,7 @@ __all__ = ["FEW", "KeyRouter", "custom_targets", "split_evenly", "split_few", "s
 
 
 FEW = 64
-"""Fewer records than this are routed one by one: about 0.8 us each, where numpy takes 70 us for one and for a hundred."""
+"""Fewer records than this are routed one by one: one in 2 us instead of 90, a hundred in the same time."""
 
 
 class KeyRouter:
