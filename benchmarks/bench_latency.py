@@ -10,6 +10,7 @@ read by tasks in Python, as fast as the job can.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -53,7 +54,13 @@ def run_latency(mode: str, case: Case) -> dict[str, Any]:
         keyed = lines.map(split_line, PAIR).key_by(lambda pair: pair[0], Types.LONG())
         keyed.process(CountAndPass(), output_type=Types.LONG()).add_sink(NoteLatency(folder))
         client = env.execute_async(f"latency-{mode}")
-        sent = ticker.sent()
+        # A job that fails leaves the sender without its reader.
+        client.get_job_execution_result().add_done_callback(lambda _done: ticker.stop())
+        try:
+            sent = ticker.sent()
+        except ValueError:
+            client.get_job_execution_result().result(PATIENCE_S)
+            raise
         wait_until(lambda: client.get_progress()["records"] >= sent)
         client.stop_with_savepoint(True, str(folder / "savepoints")).result(PATIENCE_S)
         client.get_job_execution_result().result(PATIENCE_S)
@@ -90,6 +97,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     table = Table(width=48)
+    # Workers and slots have to find the functions of the suite.
+    here = str(Path(__file__).resolve().parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
     tuned_session("bench-latency", cores=6)
     modes = [mode for mode in MODES if mode in options.only]
     table.title("age of an event at the sink, p50 / p99")
