@@ -58,6 +58,8 @@ def test_a_running_job_is_shown_with_its_plan(capsys: pytest.CaptureFixture[str]
             target="spark",
             parallelism=2,
             slots=2,
+            mode="epochs",
+            mode_reason="sink 'files' wants a DataFrame for each epoch",
             state_backend="HashMapStateBackend",
             savepoint_directory="/sp",
             started_from=None,
@@ -101,6 +103,7 @@ Started            1970-01-01 00:00:00
 Process            7
 Spark application  -
 Target             spark, parallelism 2, 2 slots
+Mode               epochs: sink 'files' wants a DataFrame for each epoch
 State backend      HashMapStateBackend
 State entries      10
 Attempt            1

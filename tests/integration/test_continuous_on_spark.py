@@ -210,7 +210,7 @@ def test_more_tasks_than_cores_are_refused_when_the_job_is_submitted(make_env):
     env = make_env(50, **CONTINUOUS)
     env.from_source(NumberSequenceSource(0, 9), NO_WATERMARKS, "numbers").add_sink(Discard())
 
-    with pytest.raises(ConfigError, match=r"needs 50 free cores .*, and has 4"):
+    with pytest.raises(ConfigError, match=r"needs 50 cores for its tasks .* and 4 can be had"):
         env.execute("wide")
 
 
@@ -257,7 +257,7 @@ def test_auto_says_why_it_takes_epochs(make_env):
     progress = client.get_progress()
     assert (progress["mode"], progress["mode_reason"]) == (
         "epochs",
-        "it needs 4 free cores for its tasks for as long as it runs, and has 3",
+        "it needs 4 cores for its tasks for as long as it runs, and 3 can be had",
     )
 
 

@@ -21,16 +21,17 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
 from tests.integration.test_local_cluster import cluster_main
-cluster_main({folder!r}, {limit})
+cluster_main({folder!r}, {limit}, {mode!r})
 """
 
 
-def cluster_main(folder: str, limit: int) -> None:
+def cluster_main(folder: str, limit: int, mode: str) -> None:
     """The program of the driver process."""
     from tidemark import Configuration, FsStateBackend, StreamExecutionEnvironment
 
     configuration = Configuration()
     configuration.set_string("spark.master", "local-cluster[2,1,1024]")
+    configuration.set_string("execution.mode", mode)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2)
     here = Path(folder)
@@ -38,7 +39,7 @@ def cluster_main(folder: str, limit: int) -> None:
     env.execute("cluster")
 
 
-def start(folder: Path, limit: int) -> subprocess.Popen[bytes]:
+def start(folder: Path, limit: int, mode: str) -> subprocess.Popen[bytes]:
     import pyspark
 
     root = str(Path(__file__).parents[2])
@@ -50,7 +51,7 @@ def start(folder: Path, limit: int) -> subprocess.Popen[bytes]:
         "SPARK_WORKER_DIR": str(folder / "work"),
         "PYSPARK_PYTHON": sys.executable,
     }
-    program = PROGRAM.format(root=root, folder=str(folder), limit=limit)
+    program = PROGRAM.format(root=root, folder=str(folder), limit=limit, mode=mode)
     with (folder / "driver.log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-c", program], stdout=log, stderr=log, env=environment, cwd=folder
@@ -68,14 +69,15 @@ def executors(driver: int) -> list[psutil.Process]:
     return found
 
 
-def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
+@pytest.mark.parametrize("mode", ["epochs", "continuous"])
+def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path, mode):
     """First an executor alone: its slot lives on, and whether the epoch notices depends on the moment.
 
     Then an executor and a slot together, as when a machine is lost: that has to end the attempt.
     """
     limit, rng = 40_000, random.Random(11)
     others = set(slot_processes())
-    driver = start(tmp_path, limit)
+    driver = start(tmp_path, limit, mode)
     try:
         for machine_lost in (False, True):
             before = set((tmp_path / "checkpoints").rglob("_metadata"))

@@ -264,16 +264,17 @@ DRIVER = """
 import sys
 sys.path.insert(0, {root!r})
 from tests.integration.test_recovery_on_spark import driver_main
-driver_main({checkpoints!r}, {out!r}, {savepoint!r}, {limit})
+driver_main({checkpoints!r}, {out!r}, {savepoint!r}, {limit}, {mode!r})
 """
 
 
-def driver_main(checkpoints: str, out: str, savepoint: str | None, limit: int) -> None:
+def driver_main(checkpoints: str, out: str, savepoint: str | None, limit: int, mode: str) -> None:
     """The program of the driver process in the test below."""
     from tidemark import Configuration, ExternalizedCheckpointRetention, StreamExecutionEnvironment
 
     configuration = Configuration()
     configuration.set_string("spark.master", "local[2]")
+    configuration.set_string("execution.mode", mode)
     if savepoint:
         configuration.set_string("execution.savepoint.path", savepoint)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
@@ -285,9 +286,10 @@ def driver_main(checkpoints: str, out: str, savepoint: str | None, limit: int) -
     env.execute("driver")
 
 
-def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path):
+@pytest.mark.parametrize("mode", ["epochs", "continuous"])
+def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path, mode):
     limit, out, checkpoints = 40_000, tmp_path / "out", tmp_path / "checkpoints"
-    first = start_driver(tmp_path, None, limit)
+    first = start_driver(tmp_path, None, limit, mode)
 
     def half_way() -> bool:
         assert first.poll() is None, (tmp_path / "driver-False.log").read_text()
@@ -303,13 +305,15 @@ def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path):
     assert not alive, "slots outlived their driver"
     (tmp_path / "go").touch()
     newest = max(checkpoints.rglob("_metadata"), key=lambda path: int(path.parent.name.split("-")[1]))
-    second = start_driver(tmp_path, str(newest.parent), limit)
+    second = start_driver(tmp_path, str(newest.parent), limit, mode)
 
     assert second.wait(DEADLINE) == 0, (tmp_path / "driver-True.log").read_text()
     assert committed(out) == expected(limit)
 
 
-def start_driver(tmp_path: Path, savepoint: str | None, limit: int) -> subprocess.Popen[str]:
+def start_driver(
+    tmp_path: Path, savepoint: str | None, limit: int, mode: str = "epochs"
+) -> subprocess.Popen[str]:
     root = str(Path(__file__).parents[2])
     program = DRIVER.format(
         root=root,
@@ -317,6 +321,7 @@ def start_driver(tmp_path: Path, savepoint: str | None, limit: int) -> subproces
         out=str(tmp_path / "out"),
         savepoint=savepoint,
         limit=limit,
+        mode=mode,
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
     log = open(tmp_path / f"driver-{savepoint is not None}.log", "w")  # noqa: SIM115 - the child owns it

@@ -1,0 +1,54 @@
+"""What a Spark session says about tasks that last: how many cores there are, and which settings forbid them."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidemark.runtime.spark_executor import _cores, _obstacle
+
+
+def session(master: str = "local[4]", **settings: str) -> Any:
+    """As much of a session as is asked; reading the context's settings falls back as Spark's does."""
+    plain = {key.replace("__", "."): value for key, value in settings.items()}
+    context = SimpleNamespace(master=master, getConf=lambda: plain)
+    return SimpleNamespace(sparkContext=context, conf=plain)
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[4]", 4),
+        ("local[4,2]", 4),
+        ("local[*]", os.cpu_count()),
+        ("local-cluster[2,3,1024]", 6),
+        ("spark://host:7077", None),
+        ("yarn", None),
+    ],
+)
+def test_local_masters_say_how_many_cores_there_are(master: str, cores: int | None) -> None:
+    assert _cores(session(master)) == cores
+
+
+def test_tasks_that_take_several_cores_are_fewer() -> None:
+    assert _cores(session("local[5]", spark__task__cpus="2")) == 2
+
+
+def test_speculation_is_an_obstacle() -> None:
+    assert _obstacle(session()) is None
+    assert "spark.speculation is on" in str(_obstacle(session(spark__speculation="true")))
+
+
+@pytest.mark.parametrize("prefix", ["spark__python__worker__", "spark__sql__execution__pyspark__udf__"])
+def test_an_idle_timeout_is_an_obstacle_only_if_it_kills(prefix: str) -> None:
+    idle, kill = prefix + "idleTimeoutSeconds", prefix + "killOnIdleTimeout"
+
+    assert _obstacle(session(**{idle: "60"})) is None
+    assert _obstacle(session(**{kill: "true", idle: "0"})) is None
+    named = str(_obstacle(session(**{kill: "true", idle: "60"})))
+    assert "killOnIdleTimeout is on" in named
+    assert "idleTimeoutSeconds" in named
