@@ -157,9 +157,10 @@ def test_what_a_task_of_an_attempt_that_is_over_says_is_not_heard(links):
     tell(old, TaskStarted(0))
     old.close()
     links.begin(2)
-    joined(links, 0, attempt=2)
+    late = joined(links, 0, attempt=2)
 
     assert links.events() == []
+    late.close()
 
 
 def test_the_end_turns_away_whoever_comes_later(links):
