@@ -27,7 +27,8 @@ def test_a_job_goes_on_exactly_where_it_was_stopped(shell: Shell, program: Write
     listed = shell("list", "-r")
     first = shell("savepoint", job[0])
     stopped = shell("stop", job[0][:8])
-    log = Path(re.search("log (.*)", started.stderr)[1]).read_text()  # type: ignore[index]
+    written = Path(re.search("log (.*)", started.stderr)[1]).read_text()  # type: ignore[index]
+    log = re.sub("Web page: .*\n", "", written)
     processed = len(log.split())
     resumed = shell("run", "-s", stopped.stdout.strip(), "-p", "3", *LOCAL, path, processed + 1000)
 

@@ -216,6 +216,10 @@ class Gate(MemoryFileSystem):
 
 def test_a_driver_frozen_between_its_check_and_the_rename_publishes_nothing(tmp_path: Path) -> None:
     fsspec.register_implementation("gate", Gate, clobber=True)
+    Gate.store.clear()
+    Gate.pseudo_dirs[:] = [""]
+    Gate.frozen.clear()
+    Gate.thaw.clear()
     settings = {"state.checkpoints.dir": str(tmp_path / "checkpoints")}
     first, second = new_board(), new_board()
     frozen = job(first, "gate://out", settings, retain=False)

@@ -135,8 +135,9 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         options: dict[str, Any] = {
             "predefined": self._predefined.name,
             "ttl_compaction_filter_enabled": self._ttl_compaction_filter,
-            "metrics": self._metrics,
         }
+        if self._metrics:
+            options["metrics"] = self._metrics
         if self._options_factory is not None:
             options["options_factory"] = self._options_factory
         if self._memory_per_slot is not None:

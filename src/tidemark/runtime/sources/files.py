@@ -11,7 +11,7 @@ from tidemark.errors import ConfigError
 from tidemark.formats.files import FileFormat
 from tidemark.paths import is_local, local_path, name_of, remote
 
-__all__ = ["FileLengths", "expand_path", "open_binary"]
+__all__ = ["FileLengths", "expand_path", "file_size", "open_binary"]
 
 
 def expand_path(pattern: str) -> list[str]:
@@ -56,14 +56,14 @@ class FileLengths:
 
     def of(self, path: str) -> int:
         """Length of a file."""
-        size = _file_size(path)
+        size = file_size(path)
         known = self._known.get(path)
         if known is None or known[0] != size:
             known = self._known[path] = (size, self._format.length(size, partial(open_binary, path)))
         return known[1]
 
 
-def _file_size(path: str) -> int:
+def file_size(path: str) -> int:
     if is_local(path):
         return os.path.getsize(local_path(path))
     filesystem, name = remote(path)
