@@ -119,8 +119,11 @@ class _Forward(logging.Handler):
             return
         # Whoever wants to see loggers that do not propagate has put his handler at both.
         mine = logging.getLogger(_ROOT).handlers
-        for handler in logging.getLogger().handlers:
-            if handler not in mine and record.levelno >= handler.level:
+        outside = [handler for handler in logging.getLogger().handlers if handler not in mine]
+        if not logging.getLogger().handlers and logging.lastResort is not None:
+            outside.append(logging.lastResort)
+        for handler in outside:
+            if record.levelno >= handler.level:
                 handler.handle(record)
 
 

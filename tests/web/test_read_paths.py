@@ -158,7 +158,7 @@ def test_settings_say_which_layer_set_them_and_hide_secrets(
     assert settings["execution.target"]["layer"] == "configuration"
     assert settings["heartbeat.timeout"]["layer"] == "default"
     assert settings["my.password"]["value"] == "******"
-    idle = settings["execution.checkpointing.unaligned.enabled"]
+    idle = settings["execution.checkpointing.unaligned"]
     assert (idle["effect"], idle["value"]) == (False, "true")
     assert idle["reason"]
     assert "hunter2" not in site.client.get("/v1/jobmanager/config").text

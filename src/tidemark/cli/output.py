@@ -334,8 +334,7 @@ class JsonRenderer(Renderer):
         _dump({"job_id": job_id, "pid": pid, "log": log})
 
     def web_page(self, address: str) -> None:
-        """`web_page`, beside the program's own output."""
-        _dump({"web_page": address}, err=True)
+        """Nothing: standard error holds one document, if something went wrong. `info` tells the address."""
 
     def failed_start(self, log: str, tail: str) -> None:
         """An error with the end of the log."""

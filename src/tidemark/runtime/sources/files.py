@@ -64,6 +64,7 @@ class FileLengths:
 
 
 def file_size(path: str) -> int:
+    """Size of a file in bytes."""
     if is_local(path):
         return os.path.getsize(local_path(path))
     filesystem, name = remote(path)
