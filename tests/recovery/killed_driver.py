@@ -66,7 +66,7 @@ class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
 
 
 class HalfReader(SplitReader):
-    """Every second number, a few in each epoch."""
+    """Every second number, a few in each epoch, and nothing every second time it is asked."""
 
     def __init__(self, first):
         self.next, self.given = first, False
@@ -75,6 +75,7 @@ class HalfReader(SplitReader):
         if self.next >= TOTAL:
             return None
         if self.given:
+            self.given = False
             return []
         numbers = list(range(self.next, TOTAL, 2))[:10]
         self.next, self.given = numbers[-1] + 2, True
