@@ -1105,3 +1105,10 @@ def test_sweeping_what_an_old_release_left_touches_no_other_job(tmp_path: Path) 
 
     assert not mine.exists()
     assert all(path.exists() for path in others)
+
+
+def test_a_list_nested_too_deeply_is_refused() -> None:
+    entry = b"\x97\xa1a\xa1b\x01\x01\xa1c\xc2" + b"\x91" * 200_000 + b"\xc0"
+
+    with pytest.raises(MetadataError, match="no list of staged files: maximum recursion"):
+        decode_commits(b"\x91" + entry, "out")
