@@ -31,8 +31,8 @@ from tidemark import (
 )
 from tidemark.api.specs import SparkStreamSourceSpec
 from tidemark.errors import ConfigError
-from tidemark.runtime.sources.spark_file_log import source_roots
 from tidemark.runtime.sources.spark_callbacks import protect_callbacks
+from tidemark.runtime.sources.spark_file_log import source_roots
 from tidemark.runtime.sources.spark_stream import SparkStreamSource
 
 pytestmark = pytest.mark.spark
