@@ -135,7 +135,7 @@ def _read(path: Path) -> JobRecord | None:
         with open(open_private(path, os.O_RDONLY), encoding="utf-8") as file:
             raw = json.load(file)
         return JobRecord(**{field.name: raw[field.name] for field in fields(JobRecord)})
-    except (OSError, ConfigError, ValueError, KeyError, TypeError):
+    except (OSError, ConfigError, ValueError, KeyError, TypeError, RecursionError):
         # Gone since the listing, or not ours.
         return None
 

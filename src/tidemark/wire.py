@@ -139,7 +139,7 @@ class Connection:
         """
         try:
             return _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise WireClosed(f"{self.address} sent a frame that is not ours: {exc}") from exc
 
     def readable(self) -> bool:

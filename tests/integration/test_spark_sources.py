@@ -32,6 +32,7 @@ from tidemark import (
 from tidemark.api.specs import SparkStreamSourceSpec
 from tidemark.errors import ConfigError
 from tidemark.runtime.sources.spark_callbacks import protect_callbacks
+from tidemark.runtime.sources.spark_file_log import source_roots
 from tidemark.runtime.sources.spark_stream import SparkStreamSource
 
 pytestmark = pytest.mark.spark
@@ -438,3 +439,19 @@ def test_the_rate_source_survives_a_killed_driver(tmp_path):
 
     result.assert_exact()
     assert len(result) == KILLED_ROWS
+
+
+def test_the_directories_file_streams_read_are_known_unless_they_may_have_been_moved(
+    spark: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    (folder / "x").write_text("1")
+    plain = spark.readStream.text(str(folder))
+    wild = spark.readStream.text(f"{tmp_path}/*")
+    moved = spark.readStream.option("fileNameOnly", "TRUE")
+
+    assert source_roots(spark, plain.union(wild)) == [f"file://{tmp_path}/a%20b", f"file://{tmp_path}"]
+    assert source_roots(spark, plain.union(moved.text(str(folder)))) == []
+    assert source_roots(spark, moved.option("cleanSource", "delete").text(str(folder))) != []
+    assert source_roots(spark, spark.readStream.format("rate").load()) == []

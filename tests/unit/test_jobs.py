@@ -75,6 +75,7 @@ def test_files_that_are_no_records_are_left_alone(home):
     write_record(record("a"))
     (home / "other.json").write_text("{}")
     (home / "broken.json").write_text("{")
+    (home / "deep.json").write_text("[" * 200_000)
     assert [found.job_id for found in list_jobs()] == ["a"]
     assert (home / "other.json").exists()
 

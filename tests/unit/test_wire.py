@@ -255,10 +255,11 @@ def test_bytes_that_are_no_frame_are_refused():
         connection.receive()
 
 
-def test_a_header_that_is_no_message_is_refused():
+@pytest.mark.parametrize("header", [b"\xc1", b"\xa1\xff", b"\x91" * 20_000 + b"\xc0"])
+def test_a_header_that_is_no_message_is_refused(header):
     ours, theirs = socket.socketpair()
     connection = Connection(ours, "peer")
-    theirs.sendall(struct.pack(">IQ", 1, 0) + b"\xc1")
+    theirs.sendall(struct.pack(">IQ", len(header), 0) + header)
 
     with pytest.raises(WireClosed, match="not ours"):
         connection.receive()

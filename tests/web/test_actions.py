@@ -136,6 +136,8 @@ UNKNOWN = "f" * 32
         ("PATCH", "/jobs/{job}?mode=explode", None, 400),
         ("POST", "/jobs/{job}/savepoints", b"{", 400),
         ("POST", "/jobs/{job}/savepoints", b"[]", 400),
+        ("POST", "/jobs/{job}/savepoints", b'{"more": ' + b"[" * 200_000, 400),
+        ("POST", "/jobs/{job}/savepoints", b'"\xff"', 400),
         ("POST", "/jobs/{job}/savepoints", b'{"target-directory": 7}', 400),
         ("POST", "/jobs/{job}/savepoints", b'{"directory": "/tmp"}', 400),
         ("POST", "/jobs/{job}/savepoints", b'{"triggerId": "../../x"}', 400),

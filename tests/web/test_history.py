@@ -96,6 +96,8 @@ def test_garbage_in_a_history_directory_is_left_out(tmp_path: Path) -> None:
     shared.mkdir()
     (shared / f"{'a' * 32}.json").write_text("{")
     (shared / f"{'b' * 32}.json").write_text(json.dumps({"facts": {"job_id": "c" * 32}}))
+    (shared / f"{'d' * 32}.json").write_text('{"more": ' + "[" * 200_000)
+    (shared / f"{'e' * 32}.json").write_bytes(b'"\xff"')
     (shared / "notes.txt").write_text("hello")
 
     assert list(MachineJobs({}, str(shared)).all()) == []

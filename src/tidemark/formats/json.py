@@ -85,7 +85,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         try:
             node = self._decode(message)
             return None if node is None else self._convert(node)
-        except (msgspec.DecodeError, ValueError, TypeError, ArithmeticError) as exc:
+        except (msgspec.DecodeError, ValueError, TypeError, ArithmeticError, RecursionError) as exc:
             if self._ignore_parse_errors:
                 return None
             raise SerializationError(

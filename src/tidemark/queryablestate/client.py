@@ -283,6 +283,7 @@ class QueryableStateClient:
         """
         job_id, name = request.job_id, request.name
         pause, reason = _FIRST_PAUSE_S, "there was no time to ask"
+        waited = f"within the deadline of {self._timeout:g} s"
         grace = min(time.monotonic() + _GRACE_S, deadline)
         while (left := deadline - time.monotonic()) > 0:
             if self._closed.is_set():
@@ -300,7 +301,8 @@ class QueryableStateClient:
             except Unreachable as exc:
                 reason = f"{exc} (no proxy there, or the token is not the job's)"
                 self._tokens.pop(job_id, None)
-                if time.monotonic() > grace:
+                if deadline > time.monotonic() > grace:
+                    waited = f"after {time.monotonic() - deadline + self._timeout:.0f} s of trying"
                     break
             except wire.FrameTooLargeError as exc:
                 raise QueryError(f"{exc} Ask for fewer keys at a time.", job_id=job_id, name=name) from exc
@@ -311,8 +313,7 @@ class QueryableStateClient:
         if self._closed.is_set():
             raise _shut_down()
         raise UnknownKvStateError(
-            f"No answer about '{name}' of job {job_id} from {self._address.removeprefix('tcp:')} within the "
-            f"deadline of {self._timeout:g} s: {reason}",
+            f"No answer about '{name}' of job {job_id} from {self._address.removeprefix('tcp:')} {waited}: {reason}",
             job_id=job_id,
             name=name,
         )

@@ -14,7 +14,6 @@ from tidemark.rpc.messages import REQUEST, read_answer
 __all__ = ["Call", "Connections", "Pool", "Unreachable"]
 
 _CONNECT_S = 10.0
-"""More than a server under a flood takes to work off its backlog."""
 _IDLE_PER_ADDRESS = 64
 
 
@@ -37,7 +36,7 @@ class Connections:
         Args:
             token: What is proved to everyone we connect to, and asked of them.
             tls: Client side of TLS, if the servers want it.
-            connect_s: Seconds a new connection may take, handshake included.
+            connect_s: Seconds a new connection may take, handshake included, where `take` is given no timeout.
             max_body: Bytes of the largest body of a frame, in either direction.
         """
         self._max_body = max_body
@@ -53,7 +52,8 @@ class Connections:
         """A connection that nobody else uses, until `give_back` or `discard`.
 
         Raises:
-            Unreachable: There is none to be had, within `timeout` seconds if given.
+            Unreachable: There is none to be had within `timeout` seconds. Behind a flood it takes as long as the
+                server needs to work off its backlog.
         """
         with self._lock:
             idle = self._idle.get(address)
@@ -61,7 +61,7 @@ class Connections:
                 connection = idle.pop()
                 self._busy.add(connection)
                 return connection
-        patience = self._connect_s if timeout is None else min(timeout, self._connect_s)
+        patience = self._connect_s if timeout is None else timeout
         try:
             connection = wire.connect(address, self._token, patience, self._tls, self._max_body)
         except (OSError, TidemarkError) as exc:

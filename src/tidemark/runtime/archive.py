@@ -202,7 +202,7 @@ def read_archives(directory: str, known: dict[str, Archive]) -> dict[str, Archiv
 def _decoded(data: bytes) -> Archive | None:
     try:
         return msgspec.json.decode(data, type=Archive)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

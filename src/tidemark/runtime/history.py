@@ -59,7 +59,7 @@ def read_history() -> list[EndedJob]:
     for line in lines:
         try:
             jobs.append(msgspec.json.decode(line, type=EndedJob))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
     return jobs
 

@@ -31,6 +31,7 @@ from tidemark.runtime.launch import launch_slots
 from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.session import find_or_create_session
+from tidemark.runtime.sinks.shared_paths import warn_of_shared_outputs
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
@@ -75,6 +76,7 @@ class SparkExecutor:
         storage = storage_plan(settings)
         check_travels(storage)
         warn_of_others(storage, settings)
+        warn_of_shared_outputs(graph)
         configuration = settings.configuration
         limits = SlotLimits.of(configuration)
         wanted = configuration.to_dict()

@@ -1,15 +1,15 @@
 """What differs between two snapshots, key by key.
 
-States are compared in their stored form, so no user code is needed. Only where two stored values differ and
-are pickled are they opened, because equal objects may have different bytes. Times of last access do not
-count. Files that are byte for byte the same are not even read.
+States are compared in their stored form, so no user code is needed. Values without a declared type are
+pickles, and equal ones may have different bytes: those of plain data are opened (`plain_pickles`), objects of
+classes are not, since that would run what the snapshot says; equal ones may be reported as changed. Times of
+last access do not count. Files that are byte for byte the same are not even read.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -17,11 +17,11 @@ from typing import Any
 from tidemark.checkpoint.metadata import OperatorState
 from tidemark.errors import StateMigrationException
 from tidemark.state.canonical import StateSerializers
-from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.pickled import PickleSerializer
 from tidemark.state.snapshot import StateMeta
 from tidemark.state_processor.open_snapshot import OpenSnapshot, metas_of
 from tidemark.state_processor.operator_rows import operator_batch
+from tidemark.state_processor.plain_pickles import StoredPickle, plain_or_bytes
 from tidemark.state_processor.tables import canonical_tables
 
 __all__ = ["StateDiff", "diff"]
@@ -140,10 +140,13 @@ def _content(
     split = snapshot.split(operator, groups or (0, operator.max_parallelism - 1)).only(meta.kind, meta.name)
     content: Content = {}
     with canonical_tables(split, snapshot.storage, lambda m: m.name == meta.name) as tables:
-        for _meta, batches in tables:
+        for stored, batches in tables:
+            pickled = _pickled_columns(stored)
             for batch in batches:
                 names = [n for n in batch.schema.names if n not in ("key_group", "key", "last_access")]
-                rows = zip(*[batch.column(name).to_pylist() for name in names], strict=True)
+                cells = {name: batch.column(name).to_pylist() for name in names}
+                cells |= {name: _comparable(cells[name]) for name in pickled.intersection(names)}
+                rows = zip(*cells.values(), strict=True)
                 for key, row in zip(batch.column("key").to_pylist(), rows, strict=True):
                     token = key if isinstance(key, (str, int, bytes, float)) else repr(key)
                     content.setdefault(token, (key, []))[1].append(row)
@@ -158,36 +161,34 @@ def _equal(left: list[Any], right: list[Any]) -> bool:
         return False
     rest = list(right)
     for row in left:
-        at = next((i for i, other in enumerate(rest) if _same_row(row, other)), None)
-        if at is None:
+        if row not in rest:
             return False
-        del rest[at]
+        rest.remove(row)
     return True
 
 
-def _same_row(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
-    return all(x == y or _same_pickle(x, y) for x, y in zip(left, right, strict=True))
+def _shown_key(meta: StateMeta) -> Callable[[Any], Any]:
+    """How a stored key is shown: pickled ones of plain data as what they are."""
+    return plain_or_bytes if "key" in _pickled_columns(meta) else lambda key: key
 
 
-def _same_pickle(left: Any, right: Any) -> bool:
-    if not (isinstance(left, bytes) and isinstance(right, bytes) and left[:1] == right[:1] == b"\x80"):
-        return False
+def _pickled_columns(meta: StateMeta) -> set[str]:
+    """Columns of a state's table whose type nobody declared."""
     try:
-        return bool(pickle.loads(left) == pickle.loads(right))
-    except Exception:
-        # Code these values need is not here; then they are as different as their bytes.
-        return False
-
-
-def _shown_key(meta: StateMeta) -> Any:
-    """How a stored key is shown: pickled ones as what they are, if that can be told."""
-    try:
-        serializer: TypeSerializer[Any] = StateSerializers.of(meta).key
+        serializers = StateSerializers.of(meta)
     except StateMigrationException:
-        return lambda key: key
-    if not isinstance(serializer, PickleSerializer):
-        return lambda key: key
-    return serializer.from_bytes
+        # Its classes are not here; then stored forms are as different as their bytes.
+        return set()
+    columns = {"key": serializers.key, "value": serializers.value, "map_key": serializers.map_key}
+    return {name for name, serializer in columns.items() if isinstance(serializer, PickleSerializer)}
+
+
+def _comparable(cells: list[Any]) -> list[Any]:
+    """Pickles of one column, or of a column of lists."""
+    return [
+        _comparable(cell) if isinstance(cell, list) else cell if cell is None else StoredPickle(cell)
+        for cell in cells
+    ]
 
 
 def _diff_elements(a: OpenSnapshot, b: OpenSnapshot, uid: str, name: str, samples: int) -> StateDiff:

@@ -118,7 +118,7 @@ class Call:
         """
         try:
             return msgspec.json.decode(self.body or b"{}", type=kind)
-        except msgspec.MsgspecError as exc:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise ApiError(400, f"The request's body does not fit: {exc}.") from exc
 
 

@@ -314,7 +314,20 @@ def _evil_fields(metadata: Any, chance: random.Random) -> Any:
     return chance.choice([None, b"", b"\xff" * 16, metadata])
 
 
-@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.parent.name)
+def test_metadata_nested_too_deeply_is_refused_by_every_command(place: Path, tmp_path: Path) -> None:
+    payload = b"\x81\xa3foo" + b"\x91" * 200_000 + b"\xc0"
+    header = b"TDMK" + (1).to_bytes(2, "big") + len(payload).to_bytes(8, "big")
+    (place / "_metadata").write_bytes(header + xxhash.xxh3_128_digest(payload) + payload)
+
+    with pytest.raises(MetadataError, match="cannot be read as version 1"):
+        read_metadata(FileSystemStorage(), str(place))
+    erase = ["erase", "--key", "k", "-o", str(tmp_path / "new")]
+    for expected, command in ((5, ["inspect"]), (1, ["verify"]), (5, ["diff", str(place)]), (5, erase)):
+        result = CliRunner().invoke(cli, [*command, str(place)])
+        assert result.exit_code == expected, result.output
+        assert "cannot be read as version 1" in result.output
+
+
 def test_mutated_metadata_is_read_or_refused_and_never_leaves_its_place(golden: Path, tmp_path: Path) -> None:
     for seed in range(200):
         _look_at_a_mutation(golden, seed, tmp_path / str(seed))

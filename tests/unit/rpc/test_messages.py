@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -166,3 +167,22 @@ def test_a_discarded_connection_is_closed_and_one_given_back_is_taken_again():
         connections.close()
         with pytest.raises(WireClosed):
             kept.send("too late")
+
+
+def test_a_connection_is_waited_for_as_long_as_the_caller_says():
+    listener, address = listen("tcp:127.0.0.1:0")
+    connections = Connections(TOKEN, connect_s=0.001)
+    taken: list[Connection] = []
+    client = threading.Thread(target=lambda: taken.append(connections.take(address, DEADLINE_S)))
+    client.start()
+    # It is in the backlog, as behind a flood, for longer than those who name no timeout would wait.
+    select.select([listener], [], [], DEADLINE_S)
+    with pytest.raises(Unreachable):
+        connections.take(address)
+
+    server = Server([listener], TOKEN, lambda connection, header, body: None, name="late")
+    client.join(DEADLINE_S)
+
+    assert len(taken) == 1
+    connections.close()
+    server.close()

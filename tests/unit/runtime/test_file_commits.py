@@ -1105,3 +1105,39 @@ def test_sweeping_what_an_old_release_left_touches_no_other_job(tmp_path: Path) 
 
     assert not mine.exists()
     assert all(path.exists() for path in others)
+
+
+def test_a_list_nested_too_deeply_is_refused() -> None:
+    entry = b"\x97\xa1a\xa1b\x01\x01\xa1c\xc2" + b"\x91" * 200_000 + b"\xc0"
+
+    with pytest.raises(MetadataError, match="no list of staged files: maximum recursion"):
+        decode_commits(b"\x91" + entry, "out")
+
+
+@pytest.mark.parametrize("level", ["claim", "area"])
+def test_a_task_does_not_follow_a_link_to_where_it_stages(tmp_path: Path, level: str) -> None:
+    base, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    base.mkdir()
+    sink = new_sink(base)
+    area = Path(str(sink.staging))
+    replaced = area if level == "area" else area.parent
+    replaced.rename(elsewhere)
+    replaced.symlink_to(elsewhere)
+
+    with pytest.raises(StorageError, match="symbolic link"):
+        staged(sink, base, "a")
+
+    assert list(elsewhere.rglob("*.inprogress")) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give directories to somebody else")
+@pytest.mark.parametrize("level", ["claim", "area"])
+def test_a_task_does_not_stage_in_somebody_elses_directory(tmp_path: Path, level: str) -> None:
+    sink = new_sink(tmp_path)
+    area = Path(str(sink.staging))
+    os.chown(area if level == "area" else area.parent, 65534, 65534)
+
+    with pytest.raises(StorageError, match="belongs to user 65534"):
+        staged(sink, tmp_path, "a")
+
+    assert list(tmp_path.rglob("*.inprogress")) == []

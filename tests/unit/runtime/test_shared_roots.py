@@ -1,4 +1,4 @@
-"""Who else may replace the checkpoints of a job is said once, at submission."""
+"""Who else may replace the checkpoints or output of a job is said once, at submission."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemark import Configuration, Encoder, FileSink, StreamExecutionEnvironment, Types
 from tidemark.api.executor import JobSettings
 from tidemark.checkpoint.storage import FileSystemStorage
 from tidemark.protocol.deployment import StorageChoice
@@ -136,3 +137,24 @@ def test_a_root_of_somebody_else_is_named_with_its_owner(
     (warning,) = warnings_for(tmp_path, caplog)
 
     assert "user 65534, to whom it belongs" in warning
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o755, 0o1777])
+def test_output_that_others_may_rearrange_is_named_when_a_job_is_submitted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    base = tmp_path / "out"
+    base.mkdir()
+    base.chmod(mode)
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration().set_string("execution.target", "local")
+    )
+    sink = FileSink.for_row_format(str(base), Encoder.simple_string_encoder()).build()
+    env.from_collection(["a"], Types.STRING()).sink_to(sink)
+
+    with caplog.at_level(logging.WARNING):
+        env.execute()
+
+    told = [message for message in caplog.messages if "may be changed by" in message]
+    assert len(told) == (mode == 0o777)
+    assert all(f"The base path {base} of the file sink" in message for message in told)

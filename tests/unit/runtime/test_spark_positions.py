@@ -130,3 +130,63 @@ def test_a_hostile_position_writes_nothing_and_is_named(tmp_path: Path, position
     assert f"'{entry}'" in str(caught.value)
     assert caught.value.operator_uid == "in"
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+LOG = f'{HEADER}\n{{"logOffset":1}}'
+ROOTS = ["file:/data/a b", "hdfs://nn:9000/in"]
+
+
+def file_log(offsets: str | None = LOG, **entries: str) -> dict[str, Any]:
+    return {
+        "offsets": offsets,
+        "sources": {"0": {name.removeprefix("at_"): text for name, text in entries.items()}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("position", "told"),
+    [
+        (file_log(at_2=seen("file:///etc/passwd", 2)), "behind the committed offset 1"),
+        (file_log(at_1=seen("file:///data/a%20b/x", 2)), "of another look"),
+        (file_log(at_1=seen("file:///data/a%20b/x", 1) + seen("x", 1)), "describes no file"),
+        (file_log(at_1=seen("file:///data/a%20b/x", 1)[3:]), "begin with a version"),
+        (
+            file_log(at_1='v1\n{"path":"file:///data/a%20b/x","path":"/etc/x","batchId":1}'),
+            "describes no file",
+        ),
+        (file_log(at_1="v1\n" + "[" * 100_000), "describes no file"),
+        (file_log(latest=seen("file:///data/a%20b/x", 1)), "no entry of a log"),
+        (file_log(f"{HEADER}\n-", at_0=seen("file:///data/a%20b/x", 0)), "no offset says"),
+        (file_log(f"{HEADER}\n7", at_0=seen("file:///data/a%20b/x", 0)), "no offset says"),
+        (file_log(None, at_0="v1\r" + seen("file:///etc/passwd", 0)[3:]), "no offset says"),
+        (file_log(f'{HEADER}\n{{"logOffset":9,"logOffset":0}}', at_0=seen("/x", 0)), "no offset says"),
+        (file_log(LOG.replace("\n", "\r\n")), "lines that end"),
+        *[
+            (file_log(at_1=seen(path, 1)), "where the source reads now")
+            for path in (
+                "file:///etc/passwd",
+                "file:///data/a%20bc/x",
+                "file:///data/a%20b/../x",
+                "file:///data/a%20b/%2e%2e/x",
+                "hdfs://other/in/x",
+                "/in/x",
+            )
+        ],
+    ],
+)
+def test_a_log_of_files_from_a_stranger_is_refused(tmp_path: Path, position: Any, told: str) -> None:
+    with pytest.raises(RestoreError, match=told) as caught:
+        unpack_position(position, str(tmp_path / "r"), "in", ROOTS)
+
+    assert caught.value.operator_uid == "in"
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_log_of_files_below_the_paths_of_the_source_is_let_in(tmp_path: Path) -> None:
+    position = file_log(
+        **{"0.compact": seen("file:///data/a%20b/c/x", 0), "1": seen("hdfs://nn:9000/in/y", 1)}
+    )
+
+    unpack_position(position, str(tmp_path / "r"), "in", ROOTS)
+
+    assert (tmp_path / "r" / "sources" / "0" / "1").exists()

@@ -32,5 +32,5 @@ def decode_payload(payload: bytes) -> CheckpointMetadata:
     """
     try:
         return _decoder.decode(payload)
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, RecursionError) as exc:
         raise ValueError(str(exc)) from exc

@@ -18,7 +18,11 @@ __all__ = ["diff"]
 @common_options
 @click.pass_context
 def diff(context: click.Context, a: str, b: str, samples: int) -> None:
-    """Show which keys of which states snapshot B has added, removed or changed, compared with A."""
+    """Show which keys of which states snapshot B has added, removed or changed, compared with A.
+
+    Nothing a snapshot holds is run: values without a declared type are compared as data where they are plain
+    (numbers, text, tuples, lists, dictionaries, sets), else by their pickled bytes, which may differ for equal objects.
+    """
     from tidemark.state_processor.diff import diff as compare
 
     output = settings_of(context).output

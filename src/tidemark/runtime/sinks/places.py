@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import xxhash
 
 from tidemark.paths import is_local, local_path, remote
+from tidemark.private_files import directory_below
 
 __all__ = ["Place", "create_staged", "open_place"]
 
@@ -112,10 +113,21 @@ def create_staged(directory: str, name: str) -> Any:
     """Open a new file for writing in a staging directory (path or URI) that is there already.
 
     It gets the mode that the umask says, because it keeps it when it is published.
+
+    Args:
+        directory: `<base>/<claim>/<area>`. On local disks the last two are entered without following a link, and
+            must belong to this user or root.
+        name: Of the new file.
+
+    Raises:
+        UntrustedPathError: Somebody has put a link or a directory of theirs in the place of one of ours.
+        OSError: The file cannot be made.
     """
     if is_local(directory):
-        path = f"{local_path(directory)}/{name}"
-        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
+        base, claim, area = local_path(directory).rsplit("/", 2)
+        with directory_below(base or "/", [claim, area], owners=(os.geteuid(), 0)) as at:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            return os.fdopen(os.open(name, flags, 0o666, dir_fd=at), "wb")
     place = _RemotePlace(directory)
     return place.filesystem.open(place.full(name), "wb")
 

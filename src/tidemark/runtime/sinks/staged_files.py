@@ -75,7 +75,7 @@ def decode_commits(data: bytes, uid: str) -> list[StagedFile]:
         return []
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError) as exc:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         raise MetadataError(
             f"The snapshot's entry for sink '{uid}' is no list of staged files: {exc}. Use another snapshot.",
             operator_uid=uid,

@@ -7,7 +7,8 @@ when it began, Kafka the offsets it began at, the file source a log of the files
 as it is, except that a file log is cut at the batch, because Spark is ahead of us in it.
 
 Restoring writes a position into a fresh directory, renumbered to batch 0 and committed, under a fresh query id.
-A position comes from a snapshot, which may come from anybody: names are checked before anything is written.
+A position comes from a snapshot, which may come from anybody: names are checked before anything is written, and
+so is what a log of files says (`spark_file_log`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import uuid
 from typing import Any
 
 from tidemark.errors import RestoreError
+from tidemark.runtime.sources.spark_file_log import check_entry, entry_number, log_offset, names_files
 
 __all__ = ["pack_initial_position", "pack_position", "unpack_position"]
 
@@ -38,7 +40,7 @@ def pack_position(directory: str, batch_id: int) -> dict[str, Any]:
     for number, folder in _folders(directory):
         line = lines[number] if number < len(lines) else _NOTHING_YET
         # The file source numbers its own log; that number, not the batch id, says which entries belong to us.
-        last = _file_log_offset(line)
+        last = log_offset(line)
         kept[str(number)] = _first_entries(folder) if last is None else _log_tail(folder, last)
     return {"offsets": offsets, "sources": kept}
 
@@ -49,19 +51,21 @@ def pack_initial_position(directory: str) -> dict[str, Any]:
     return {"offsets": None, "sources": kept}
 
 
-def unpack_position(position: Any, directory: str, uid: str) -> None:
+def unpack_position(position: Any, directory: str, uid: str, roots: list[str] | None = None) -> None:
     """Make `directory` the checkpoint of a query that has just committed the packed batch, as batch 0.
 
     Args:
         position: What was packed.
         directory: An empty directory, or one that does not exist.
         uid: Of the source, for the error.
+        roots: Where the query's file sources read, as far as that is known (`spark_file_log.source_roots`).
 
     Raises:
         RestoreError: The position is not one that was packed here; nothing has been written.
     """
     files: dict[str, Any] = {"metadata": json.dumps({"id": str(uuid.uuid4())})}
     offsets, sources = _parts(position, uid)
+    _check_logs(offsets, sources, uid, roots or [])
     if offsets is not None:
         files |= {"offsets/0": offsets, "commits/0": "v1\n{}"}
     for name, entries in sources.items():
@@ -100,6 +104,26 @@ def _parts(position: Any, uid: str) -> tuple[str | None, dict[str, dict[str, Any
     return offsets, sources
 
 
+def _check_logs(offsets: str | None, sources: dict[str, dict[str, Any]], uid: str, roots: list[str]) -> None:
+    if "\r" in (offsets or ""):
+        raise _refused(uid, "offsets", "has lines that end as Spark's do not")
+    lines = (offsets or "").split("\n")[_HEADER_LINES:]
+    for name, entries in sources.items():
+        last = log_offset(lines[int(name)]) if int(name) < len(lines) else None
+        for entry, content in entries.items():
+            where = f"sources/{name}/{entry}"
+            if last is None:
+                if names_files(content):
+                    raise _refused(
+                        uid, where, "lists files, of which no offset says that they have been read"
+                    )
+                continue
+            try:
+                check_entry(entry, content, last, roots)
+            except ValueError as exc:
+                raise _refused(uid, where, str(exc)) from exc
+
+
 def _refused(uid: str, entry: str, why: str) -> RestoreError:
     return RestoreError(
         f"The snapshot's position of the Spark stream '{uid}' is refused: '{entry}' {why}. It was not written by "
@@ -115,29 +139,10 @@ def _folders(directory: str) -> list[tuple[int, str]]:
     return sorted((int(name), os.path.join(parent, name)) for name in names if _NUMBER.fullmatch(name))
 
 
-def _file_log_offset(line: str) -> int | None:
-    """How far a file source is, None if the line is another source's."""
-    try:
-        offset = json.loads(line)
-    except ValueError:
-        return None
-    number = offset.get("logOffset") if isinstance(offset, dict) else None
-    return number if isinstance(number, int) else None
-
-
 def _first_entries(folder: str) -> dict[str, bytes]:
     """What a source keeps, without a file log: whoever has processed nothing of it has seen no file."""
     entries = {entry: _read(folder, entry) for entry in os.listdir(folder) if _NAME.fullmatch(entry)}
-    return {entry: content for entry, content in entries.items() if not _is_file_log(content)}
-
-
-def _is_file_log(content: bytes) -> bool:
-    first = content.partition(b"\n")[2].partition(b"\n")[0]
-    try:
-        seen = json.loads(first)
-    except ValueError:
-        return False
-    return isinstance(seen, dict) and {"path", "timestamp", "batchId"} <= seen.keys()
+    return {entry: content for entry, content in entries.items() if not names_files(content)}
 
 
 def _log_tail(folder: str, last: int) -> dict[str, bytes]:
@@ -145,7 +150,7 @@ def _log_tail(folder: str, last: int) -> dict[str, bytes]:
     numbers = {
         entry: number
         for entry in os.listdir(folder)
-        if _NAME.fullmatch(entry) and (number := int(entry.split(".")[0])) <= last
+        if (number := entry_number(entry)) is not None and number <= last
     }
     base = max((number for entry, number in numbers.items() if entry.endswith(".compact")), default=-1)
     return {

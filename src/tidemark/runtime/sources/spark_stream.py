@@ -19,6 +19,7 @@ from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import DriverSource, SourcePoll
 from tidemark.runtime.sources.scratch_fs import scratch_location
 from tidemark.runtime.sources.spark_callbacks import protect_callbacks
+from tidemark.runtime.sources.spark_file_log import source_roots
 from tidemark.runtime.sources.spark_position import pack_initial_position, pack_position, unpack_position
 from tidemark.scratch import ScratchDirectory
 
@@ -119,7 +120,8 @@ class SparkStreamSource(DriverSource):
         self._scratch = ScratchDirectory("tidemark-query-")
         directory = self._scratch.name
         if position is not None:
-            unpack_position(position, directory, self.vertex.uid)
+            roots = source_roots(self._session, self.vertex.spec.dataframe)
+            unpack_position(position, directory, self.vertex.uid, roots)
         protect_callbacks(self._session)
         writer = self.vertex.spec.dataframe.writeStream.foreachBatch(self._handover).option(
             "checkpointLocation", scratch_location(self._session, directory)

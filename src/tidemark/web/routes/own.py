@@ -41,7 +41,7 @@ def _query(call: Call) -> dict[str, Any]:
         raise ApiError(400, "Give the state's queryable 'name' and a 'key', which is JSON.")
     try:
         key = msgspec.json.decode(call.query["key"].encode())
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, RecursionError) as exc:
         raise ApiError(400, f"'key' is not JSON: {exc}. A text needs its quotes: \"a\".") from exc
     return {"key": key, "value": view.query(call.query["name"], key)}
 
