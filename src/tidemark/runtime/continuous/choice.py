@@ -80,5 +80,5 @@ def _obstacle(graph: Graph, settings: JobSettings, cores: int | None) -> str | N
             return f"source '{node.name}' is read by Spark, epoch by epoch"
     tasks = number_of_tasks(graph, settings)
     if cores is not None and tasks > cores:
-        return f"it needs {tasks} free cores for its tasks for as long as it runs, and has {cores}"
+        return f"it needs {tasks} cores for its tasks for as long as it runs, and {cores} can be had"
     return None

@@ -12,6 +12,7 @@ import pickle
 import select
 import time
 from collections.abc import Callable, Iterator
+from contextlib import chdir, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from tidemark.protocol.failure import FailureInfo
 from tidemark.protocol.tasks import TaskDirective, TaskEvent, TaskFailed
 from tidemark.runtime.continuous.channel_exchange import ChannelLink
 from tidemark.runtime.continuous.task import ContinuousTask
+from tidemark.runtime.launch import shipped_files
 from tidemark.runtime.pipeline import TaskSink
 from tidemark.runtime.sinks.factory import make_part
 from tidemark.runtime.slot_manager import SlotAddress
@@ -76,7 +78,8 @@ def endless_function(closure: TaskClosure, message: TaskMessage) -> Callable[[It
                 if not again:
                     # A task that Spark starts a second time would read what the first one has read: the attempt
                     # is over anyway, and the driver knows it by the broken link.
-                    _Loop(closure, message, number).run()
+                    with chdir(shipped_files()) if closure.shipped_files else nullcontext():
+                        _Loop(closure, message, number).run()
         yield from ()
 
     return run
