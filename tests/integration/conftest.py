@@ -34,9 +34,8 @@ def make_env(spark: Any, request: pytest.FixtureRequest) -> Callable[..., Any]:
         configuration = Configuration()
         configuration.set_string("execution.target", target)
         callspec = getattr(request.node, "callspec", None)
-        configuration.set_string(
-            "execution.mode", callspec.params.get("mode", "epochs") if callspec else "epochs"
-        )
+        mode = callspec.params.get("mode") if callspec else None
+        configuration.set_string("execution.mode", mode if isinstance(mode, str) else "epochs")
         for key, value in settings.items():
             configuration.set_string(key.replace("__", "."), value)
         env = StreamExecutionEnvironment.get_execution_environment(configuration)
