@@ -153,6 +153,7 @@ class SleepyFileServer(MemoryFileSystem):
 
 def test_a_job_that_fails_after_the_commit_point_still_commits_what_its_checkpoint_covers():
     fsspec.register_implementation("sleepy", SleepyFileServer, clobber=True)
+    SleepyFileServer.store.clear()
     SleepyFileServer.troubles.append(OSError("the file server sleeps"))
     env = StreamExecutionEnvironment.get_execution_environment(
         Configuration.from_dict({"execution.target": "local", "restart-strategy": "none"})

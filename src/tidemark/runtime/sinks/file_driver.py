@@ -452,6 +452,13 @@ class FilesSink(TransactionalSink):
                 self._place.remove(path)
         return True
 
+    def conclude(self) -> None:
+        """Publish, as they are, files that a complete checkpoint covers and that were to be merged with others."""
+        if self._claim is not None and self._covered:
+            with self._mapped("closed"):
+                if self._claim.is_held():
+                    self._let_out_waiting(self._covered)
+
     def close(self, *, restorable: bool = False) -> None:
         """Remove what was never committed, and release the claim; one that is lost is left alone.
 
@@ -463,8 +470,6 @@ class FilesSink(TransactionalSink):
             return
         with self._mapped("closed"):
             if self._claim.is_held() and not (restorable and self._owing):
-                if not restorable:
-                    self._let_out_waiting(self._covered)
                 self._sweep(self._covered)
             self._claim.release(keep_area=restorable)
         self._claim = None
