@@ -445,6 +445,8 @@ def test_what_is_published_stays_noted_while_a_checkpoint_in_quarantine_outlives
     error = Job(tmp_path, settings={"execution.savepoint.path": str(spoiled[-1])}).start().finish()
 
     assert isinstance(error.__cause__, FencedError)
+    assert "has taken back" in str(error)
+    assert "start from that snapshot or a newer one" in str(error)
     assert job.lines() == expected()
 
 

@@ -157,11 +157,16 @@ class FilesSink(TransactionalSink):
             return ()
         gone = None if restored is None else frontier.taken_back_to(restored)
         if restored is not None and gone is not None:
+            option = Options.CHECKPOINTING_ALLOW_FALLBACK.key
+            remedy = (
+                f"The job went on from there and published up to {frontier}: start from that snapshot or a newer one"
+                if frontier.published > restored.checkpoint_id and restored.job_id == frontier.job_id
+                else f"Start from checkpoint {gone} or an older one, with {option}: withdraw"
+            )
             raise FencedError(
                 f"The file sink '{self.vertex.uid}' at '{self._base}' has taken back, or begun to take back, what "
                 f"was published after checkpoint {gone} of job {frontier.job_id}; checkpoint "
-                f"{restored.checkpoint_id} of job {restored.job_id} takes that for published. Start from checkpoint "
-                f"{gone} or an older one, with {Options.CHECKPOINTING_ALLOW_FALLBACK.key}: withdraw.",
+                f"{restored.checkpoint_id} of job {restored.job_id} takes that for published. {remedy}.",
                 path=self._base,
             )
         start = (
