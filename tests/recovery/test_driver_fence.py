@@ -216,6 +216,9 @@ class Gate(MemoryFileSystem):
 
 def test_a_driver_frozen_between_its_check_and_the_rename_publishes_nothing(tmp_path: Path) -> None:
     fsspec.register_implementation("gate", Gate, clobber=True)
+    for event in (Gate.frozen, Gate.thaw):
+        event.clear()
+    Gate.store.clear()
     settings = {"state.checkpoints.dir": str(tmp_path / "checkpoints")}
     first, second = new_board(), new_board()
     frozen = job(first, "gate://out", settings, retain=False)

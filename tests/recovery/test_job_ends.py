@@ -43,16 +43,33 @@ class Watched(FileSystemStorage):
         return data
 
 
-def start(tmp_path: Path, board: Any, storage: FileSystemStorage, checkpoint: Path | None = None) -> Any:
+class Tail(Numbers):
+    """Emits numbers that no checkpoint has covered when it ends."""
+
+    def run(self, ctx: Any) -> None:
+        super().run(ctx)
+        with ctx.get_checkpoint_lock():
+            for number in range(40, 45):
+                ctx.collect(number)
+
+
+def start(
+    tmp_path: Path,
+    board: Any,
+    storage: FileSystemStorage,
+    checkpoint: Path | None = None,
+    source: type[Numbers] = Numbers,
+) -> Any:
     """A job that publishes the numbers below 40 and keeps every checkpoint until it ends."""
     settings = {"state.checkpoints.num-retained": "1000"}
     if checkpoint is not None:
         settings["execution.savepoint.path"] = str(checkpoint)
     env = local_env(settings)
     env.enable_checkpointing(10)
+    env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(1000)
     place = CustomCheckpointStorage(storage, str(tmp_path / "checkpoints"))
     env.get_checkpoint_config().set_checkpoint_storage(place)
-    numbers = env.add_source(Numbers(board.name, 4, bounded=False), type_info=Types.LONG()).uid("numbers")
+    numbers = env.add_source(source(board.name, 4, bounded=False), type_info=Types.LONG()).uid("numbers")
     sink = FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder())
     sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
     numbers.map(str, Types.STRING()).sink_to(sink.build()).uid("out")
@@ -127,6 +144,34 @@ def test_the_notes_go_after_the_last_checkpoint_and_not_before(tmp_path: Path) -
     assert not list((tmp_path / "out").glob(".tidemark*")), (
         "nothing is left to start from, so nothing is noted"
     )
+
+
+def test_what_was_published_at_the_end_without_a_last_checkpoint_comes_only_once(tmp_path: Path) -> None:
+    class Gone(Watched):
+        gone = False
+
+        def write(self, path: str, data: bytes) -> None:
+            self.on_delete(path)
+            super().write(path, data)
+
+        def on_delete(self, path: str) -> None:
+            if self.gone:
+                raise OSError(5, "Input/output error", path)
+
+    board, storage = new_board(), Gone()
+    client = start(tmp_path, board, storage, source=Tail)
+    board.wait_set("emitted")
+    storage.gone = True
+    finished(client, board)
+    tail = Counter(str(number) for number in range(40, 45))
+    assert published(tmp_path) == ONCE + tail
+    again = new_board()
+    again.set("end")
+
+    error = refused(start(tmp_path, again, FileSystemStorage(), checkpoints(tmp_path)[-1], source=Tail))
+
+    assert "would write records again" in str(error)
+    assert published(tmp_path) == ONCE + tail
 
 
 def test_a_driver_that_claims_when_the_one_before_it_has_just_ended_is_refused(tmp_path: Path) -> None:

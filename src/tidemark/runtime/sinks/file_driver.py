@@ -182,7 +182,7 @@ class FilesSink(TransactionalSink):
             _log.warning("%s and writes records again.", problem)
             return ()
         same_job = restored is not None and restored.job_id == frontier.job_id
-        if following is not None and same_job and self._compaction is None:
+        if following is not None and same_job and self._compaction is None and not frontier.beyond:
             left = following(frontier.published)
             if left is not None and all([self._owns(metadata, frontier.job_id) for metadata in left]):
                 _log.warning("%s. What was published in between is taken back.", problem)
@@ -389,13 +389,18 @@ class FilesSink(TransactionalSink):
         )
 
     def publish(self, items: list[StagedFile]) -> None:
-        """Rename each file that is still staged.
+        """Rename each file that is still staged; noted, once, if a job could be started in front of them.
 
         Raises:
             FencedError: A newer driver has taken them away.
             StorageError: A file cannot be renamed, is gone, or is not what was staged.
         """
-        self._let_out(items, "the end of the job", None)
+        note = self._frontier
+        if note is None or note.beyond or not (items and (note.published or note.origin_job)):
+            note = None
+        else:
+            note = msgspec.structs.replace(note, beyond=True)
+        self._let_out(items, "the end of the job", note)
 
     def _let_out(
         self,
