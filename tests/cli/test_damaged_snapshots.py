@@ -141,3 +141,45 @@ def test_a_snapshot_of_another_backend_names_the_remedy_and_is_not_tried_again(
     assert result.exit_code == 5, result.output
     assert "take a savepoint there, and restore that one here" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+AWAY = """
+from pathlib import Path
+
+from tidemark.checkpoint.storage import FileSystemStorage
+
+FLAG = Path({flag!r})
+
+
+class Away(FileSystemStorage):
+    def read(self, path):
+        if FLAG.exists():
+            raise OSError(5, "Input/output error", path)
+        return super().read(path)
+
+
+class Cut(SinkFunction):
+    def invoke(self, value, context):
+        FLAG.touch()
+        raise ValueError("the disk has gone away")
+"""
+
+
+@pytest.mark.parametrize("kind", ["savepoint"])
+def test_a_job_whose_snapshot_cannot_be_read_until_its_restarts_run_out_ends_as_one_without_it(
+    tide: Command, program: Write, snapshot: Path, kind: str, tmp_path: Path
+) -> None:
+    storage = f'CustomCheckpointStorage(Away(), "{tmp_path}/custom")'
+    cut_off = program(
+        sink="add_sink(Cut())",
+        classes=AWAY.format(flag=str(tmp_path / "away")),
+        execute=f"env.get_checkpoint_config().set_checkpoint_storage({storage})\n    env.execute",
+    )
+    limited = ("-D", "restart-strategy=fixed-delay", "-D", "restart-strategy.fixed-delay.attempts=2")
+    delay = ("-D", "restart-strategy.fixed-delay.delay=1 ms")
+
+    # More than the snapshot has read, so that there is a record to fail at.
+    result = tide("run", *defines(kind, tmp_path), *limited, *delay, "-s", snapshot, cut_off, "1000000")
+
+    assert "Input/output error" in result.stderr
+    assert result.exit_code == 5, result.output

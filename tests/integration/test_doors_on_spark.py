@@ -38,7 +38,7 @@ def start(make_env: Callable[..., Any]) -> Iterator[Callable[[str], tuple[str, D
     def start(queryable: str) -> tuple[str, Doors]:
         # What Spark's own Python side listens on, and slots that another test is still ending.
         before, others = listening(os.getpid()), set(slot_processes())
-        env = make_env(2, **{"queryable-state__enable": queryable})
+        env = make_env(2, **{"queryable-state__enable": queryable, "rest__enabled": "false"})
         numbers = env.add_source(SlowNumbers(10_000_000)).key_by(lambda n: n % 10, Types.LONG())
         numbers.process(QueryableCount(), Types.LONG()).add_sink(Discard())
         job = env.execute_async("doors")

@@ -35,7 +35,7 @@ from tidemark.checkpoint.metadata import read_metadata
 from tidemark.checkpoint.metadata.registry import write_metadata
 from tidemark.checkpoint.retention import QUARANTINE_FILE
 from tidemark.checkpoint.storage import FileSystemStorage
-from tidemark.errors import JobExecutionException, RestoreError, StorageError
+from tidemark.errors import FencedError, JobExecutionException, RestoreError, StorageError
 
 RETAIN = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
 
@@ -434,6 +434,20 @@ def test_what_was_published_after_the_older_checkpoint_is_withdrawn(tmp_path, da
     )
     coordinator = job.runner.execution.coordinator
     assert [Path(snapshot.directory) for snapshot in coordinator.completed.quarantined()] == spoiled
+
+
+def test_what_is_published_stays_noted_while_a_checkpoint_in_quarantine_outlives_the_job(tmp_path):
+    job, error, spoiled, _kept = damaged(tmp_path, "state flipped", "withdraw")
+    assert error is None
+    for file in {state_file(checkpoint) for checkpoint in spoiled}:
+        flip(file)  # somebody has mended it
+
+    error = Job(tmp_path, settings={"execution.savepoint.path": str(spoiled[-1])}).start().finish()
+
+    assert isinstance(error.__cause__, FencedError)
+    assert "has taken back" in str(error)
+    assert "start from that snapshot or a newer one" in str(error)
+    assert job.lines() == expected()
 
 
 def test_a_driver_that_dies_right_after_a_withdrawal_can_be_followed_from_the_older_checkpoint(tmp_path):

@@ -63,7 +63,8 @@ def decide_fallback(
 
     Args:
         policy: What the user allows.
-        target: The newest snapshot that can be restored.
+        target: The newest snapshot that is not known to be damaged. Only its metadata has been read; its state is
+            when the job goes back to it.
         left: Every completed snapshot newer than it, newest first.
         publishers: Whatever published output for those.
         repeating: Names of at-least-once sinks.
@@ -74,10 +75,9 @@ def decide_fallback(
     if not left:
         return Fallback()
     newest = left[0].snapshot
-    both = (
-        f"{_name(newest).capitalize()} ({newest.directory}) is damaged and the newest snapshot that can be restored is "
-        f"{_name(target)} ({target.directory})"
-    )
+    damaged = f"{_name(newest).capitalize()} ({newest.directory}) is damaged"
+    older = f"{_name(target)} ({target.directory})"
+    both = f"{damaged} and the newest snapshot that can be restored is {older}"
     if not publishers:
         told = f" What {_names(repeating)} wrote since then is written again." if repeating else ""
         return Fallback(warning=f"{both}; the job goes back to it.{told}")
@@ -90,13 +90,14 @@ def decide_fallback(
             )
         case FallbackPolicy.WITHDRAW:
             return Fallback(
-                _withdrawn(both, left, publishers),
+                _withdrawn(f"{damaged}; the next older one is {older}", left, publishers),
                 f"{both}. {_OPTION} is 'withdraw': what {who} published between the two is taken back.",
             )
     raise RestoreError(
-        f"{both}, but {who} published output between the two, which would come a second time. Both snapshots "
-        f"were kept. Set {_OPTION} to 'withdraw' (file sinks take that output back) or to 'duplicate' (accept it "
-        f"twice). Starting the older one with 'tidemark run -s' takes the same option.",
+        f"{damaged}. The next older one is {older}; its state has not been looked at and may share the damaged file "
+        f"('tidemark verify' tells). {who} published output between the two, which would come a second time if the "
+        f"job went back. Both snapshots were kept. Set {_OPTION} to 'withdraw' (file sinks take that output back) or "
+        "to 'duplicate' (accept it twice). Starting the older one with 'tidemark run -s' takes the same option.",
         path=target.directory,
     )
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tidemark.checkpoint.completed import CompletedSnapshot
-from tidemark.checkpoint.layout import SnapshotLocation
+from tidemark.checkpoint.layout import JobLayout, SnapshotLocation, savepoint_location
 from tidemark.checkpoint.metadata.model import SubtaskState
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.paths import join, name_of, parent
 
-__all__ = ["has_vanished", "missing_files"]
+__all__ = ["has_vanished", "holds_checkpoints", "holds_metadata", "missing_files"]
 
 
 def missing_files(
@@ -44,6 +44,25 @@ def has_vanished(metadata: Storage, files: Storage, snapshot: CompletedSnapshot,
     if not metadata.is_file(SnapshotLocation(snapshot.directory, shared).metadata_path):
         return True
     return bool(_absent(files, {join(shared, name) for name in snapshot.shared_files}))
+
+
+def holds_checkpoints(storage: Storage, layout: JobLayout) -> bool:
+    """Whether a job's directory holds the `_metadata` of a checkpoint, complete or not.
+
+    Raises:
+        StorageError: It could not be found out.
+    """
+    names = [name for name in storage.list(layout.directory) if name.startswith("chk-")]
+    return any(holds_metadata(storage, join(layout.directory, name)) for name in names)
+
+
+def holds_metadata(storage: Storage, directory: str) -> bool:
+    """Whether the directory of a snapshot holds its `_metadata`, so that somebody could start a job from it.
+
+    Raises:
+        StorageError: It could not be found out.
+    """
+    return storage.is_file(savepoint_location(directory).metadata_path)
 
 
 def _paths(subtask: SubtaskState, location: SnapshotLocation) -> Iterator[str]:

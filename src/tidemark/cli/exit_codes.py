@@ -70,15 +70,16 @@ _FAMILIES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 def exit_code_of(error: BaseException) -> ExitCode:
     """The code of an error's family; `FAILED` if it belongs to none.
 
-    A job that failed because its snapshot cannot be restored counts to the family of that cause.
+    A job that failed because its snapshot cannot be restored or read, or another storage failed, counts to the family
+    of that cause.
     """
     if isinstance(error, ExecutionError):
-        error = _restore_problem(error) or error
+        error = _storage_problem(error) or error
     return next((code for family, code in _FAMILIES if isinstance(error, family)), ExitCode.FAILED)
 
 
-def _restore_problem(error: BaseException) -> BaseException | None:
+def _storage_problem(error: BaseException) -> BaseException | None:
     cause = error.__cause__
-    while cause is not None and not isinstance(cause, RestoreError | StateMigrationException):
+    while cause is not None and not isinstance(cause, RestoreError | StateMigrationException | StorageError):
         cause = cause.__cause__
     return cause

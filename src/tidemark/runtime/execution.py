@@ -15,7 +15,7 @@ from typing import Any
 
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph, NodeKind
-from tidemark.checkpoint.completed import CompletedSnapshot, is_kept
+from tidemark.checkpoint.completed import CompletedSnapshot, Origin, is_kept
 from tidemark.checkpoint.coordinator import CheckpointCoordinator
 from tidemark.checkpoint.messages import (
     BarrierReached,
@@ -157,7 +157,7 @@ class JobExecution:
             StorageError: A snapshot could not be reached; another attempt may find it.
             RestoreError: There are completed snapshots, but all are damaged, or none fits the job or what it
                 has published.
-            FencedError: A newer driver of the lineage owns a sink.
+            FencedError: A newer driver of the lineage owns a sink, or an older one has ended meanwhile.
         """
         self.attempt += 1
         self.progress.attempt = self.attempt
@@ -210,6 +210,9 @@ class JobExecution:
             claim = partial(sink.claim, self.lineage, metadata, repeat=repeat, following=following)
             self.engine.worker.call(claim)
         self.verify_claims()
+        if snapshot is not None and metadata is not None and snapshot.origin is Origin.EXTERNAL:
+            # Whoever had the sinks may have ended between our reading and our claim, and taken its notes along.
+            self._choice.require_unchanged(snapshot, metadata)
 
     def abandon_attempt(self) -> None:
         """The attempt failed: nothing pending can complete any more, sources stop."""
@@ -426,7 +429,11 @@ class JobExecution:
     # The end
 
     def end(self, how: JobEnd) -> None:
-        """The job is over: last commits, retention, release. The engine is stopped by its owner."""
+        """The job is over: last commits, retention, release. The engine is stopped by its owner.
+
+        Sinks release behind the retention: their notes of what is published go when nothing is left that a job could
+        be started from, and a crash in between leaves notes without snapshots, never the other way round.
+        """
         self._running = False
         for source in self.sources.values():
             source.stop()
@@ -439,9 +446,13 @@ class JobExecution:
             elif newest is not None and not fenced:
                 # The attempt may have failed between the commit point and the commit.
                 call(sink.commit, newest)
+        restorable = self._is_restorable(how)
+        if not restorable:
+            for sink in self.sinks.values():
+                call(sink.conclude)
+        remaining = self.snapshots.end(JobEnded(how, unread=how is JobEnd.FAILED and self._unread))
         for sink in self.sinks.values():
-            call(partial(sink.close, restorable=self._is_restorable(how)))
-        self.snapshots.handle(JobEnded(how, unread=how is JobEnd.FAILED and self._unread))
+            call(partial(sink.close, restorable=restorable or remaining))
 
     def _has_lost_a_sink(self) -> bool:
         try:
@@ -455,12 +466,14 @@ class JobExecution:
         return False
 
     def _is_restorable(self, how: JobEnd) -> bool:
-        """Whether snapshots outlive the job that it, or another one of its lineage, can be started from."""
+        """Whether snapshots are to outlive the job that it, or another one of its lineage, can be started from."""
         checkpointing = self.settings.checkpointing
         kept = checkpointing.enabled and is_kept(checkpointing.retention, how)
         # Snapshots that could not be read stay, whatever the retention.
         unread = how is JobEnd.FAILED and self._unread
-        return kept or unread or self.snapshots.took_savepoint or self.settings.savepoint_path is not None
+        spoiled = bool(self.coordinator.completed.quarantined())
+        given = self.snapshots.took_savepoint or self.settings.savepoint_path is not None
+        return kept or unread or spoiled or given
 
     def accumulators(self) -> dict[str, Any]:
         """Numeric metrics of the user's functions, summed over subtasks, as of the last statistics."""

@@ -17,6 +17,7 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.checkpoint.metadata.registry import digest_of, read_metadata
 from tidemark.config.modes import FallbackPolicy
 from tidemark.errors import (
+    FencedError,
     MetadataError,
     RestoreError,
     SavepointNotFoundError,
@@ -95,6 +96,32 @@ class SnapshotChoice:
             )
         deploy(None, None)
         return None, None
+
+    def require_unchanged(self, snapshot: CompletedSnapshot, metadata: CheckpointMetadata) -> None:
+        """Make sure that a snapshot that was read is still where it was.
+
+        A job that ends deletes its checkpoints first and its sinks' notes of what is published behind them. Who finds
+        no notes, and then the snapshot, knows that there were none before either.
+
+        Raises:
+            FencedError: It is gone, or another one.
+            StorageError: The storage gave no answer; another attempt may get one.
+        """
+        try:
+            if digest_of(self._read(snapshot)) == digest_of(metadata):
+                return
+        except (SavepointNotFoundError, MetadataError):
+            pass
+        except StorageError as exc:
+            if exc.verdict is not StorageVerdict.MISSING:
+                raise
+        raise FencedError(
+            f"{snapshot.directory}, which this job starts from, was deleted or replaced after it was read: the driver "
+            "that owned its sinks has ended meanwhile. It may have published all there is, so this one stops and "
+            "publishes nothing. Look what is there; to go on from there, start from a savepoint or a retained "
+            "checkpoint.",
+            path=snapshot.directory,
+        )
 
     def following(self, snapshot: CompletedSnapshot, newest: int) -> list[CheckpointMetadata] | None:
         """Every checkpoint behind one that another driver of the same job took, up to the id `newest`.

@@ -27,6 +27,7 @@ from tidemark.checkpoint.messages import (
     DiscardJob,
     Event,
     FailJob,
+    JobEnded,
     MetadataWritten,
     NotifyAborted,
     NotifyComplete,
@@ -42,7 +43,7 @@ from tidemark.checkpoint.messages import (
 )
 from tidemark.checkpoint.metadata.model import CheckpointMetadata, OperatorState
 from tidemark.checkpoint.metadata.registry import digest_of, write_metadata
-from tidemark.checkpoint.presence import has_vanished, missing_files
+from tidemark.checkpoint.presence import has_vanished, holds_checkpoints, holds_metadata, missing_files
 from tidemark.checkpoint.retention import discard, discard_job, discard_spent, mark_quarantined
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
@@ -228,6 +229,28 @@ class JobSnapshots:
         if not first and self._settings.checkpointing.enabled:
             self._discard_leftovers()
         self.handle(Started(slots))
+
+    def end(self, event: JobEnded) -> bool:
+        """Apply the retention rules.
+
+        Returns:
+            Whether something remains that another job could be started from, be it because it could not be deleted;
+            also if nobody can tell.
+        """
+        # What is away now (an unmounted disk) cannot be deleted, and may come back.
+        vanished = self._newest_vanished()
+        self.handle(event)
+        if vanished or not self.coordinator.statistics.triggered:
+            return vanished
+        aborted = [request.directory for request in self.coordinator.aborted_savepoints()]
+        savepoints = self._storage_plan.savepoints
+        try:
+            return self._worker.call(holds_checkpoints, self._storage, self.layout) or any(
+                [self._worker.call(holds_metadata, savepoints, directory) for directory in aborted]
+            )
+        except StorageError as exc:
+            _log.warning("What is left of the snapshots of job %s is not known: %s", self._plan.job_id, exc)
+            return True
 
     def sweep(self) -> None:
         """Every slot is gone now: remove what they still wrote for snapshots that were given up."""

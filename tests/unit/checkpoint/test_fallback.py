@@ -31,6 +31,8 @@ def test_by_default_the_job_fails_and_both_checkpoints_and_the_option_are_named(
 
     for part in ("/c/chk-5", "/c/chk-3", "execution.checkpointing.allow-fallback", "sink 'files'", "run -s"):
         assert part in str(caught.value)
+    assert "can be restored" not in str(caught.value), "the older one may share the damaged file"
+    assert "tidemark verify" in str(caught.value)
 
 
 @pytest.mark.parametrize("policy", FallbackPolicy)

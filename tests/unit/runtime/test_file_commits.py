@@ -209,6 +209,28 @@ def test_what_was_published_stays_noted_while_there_are_snapshots_to_start_from(
         assert not list(tmp_path.glob(".tidemark*"))
 
 
+@pytest.mark.parametrize("withdraw", [True, False])
+def test_what_is_published_behind_the_last_checkpoint_is_noted_and_cannot_be_taken_back(
+    tmp_path: Path, withdraw: bool
+) -> None:
+    first = new_sink(tmp_path)
+    first.restore(None, b"")
+    first.take([], staged(first, tmp_path, "a"), 0)
+    first.prepare(2)
+    first.commit(2)
+    first.take([], staged(first, tmp_path, "behind"), 1)
+    first.finish()
+    first.close(restorable=True)
+    assert visible(tmp_path) == ["a", "behind"]
+
+    vertex: Any = SimpleNamespace(id=3, uid="out")
+    second = FilesSink(vertex, str(tmp_path), "second")
+    following = (lambda _newest: []) if withdraw else None
+
+    with pytest.raises(FencedError, match="published up to the end of job first"):
+        second.claim("first", snapshot("first", 2), following=following)
+
+
 def test_jobs_of_other_lineages_share_a_directory_undisturbed(tmp_path: Path) -> None:
     sink = new_sink(tmp_path)
     sink.take([], staged(sink, tmp_path, "a"), 0)

@@ -120,6 +120,7 @@ def test_what_waits_at_a_complete_checkpoint_is_published_when_nobody_will_come_
     take(sink, tmp_path, "b")
     sink.prepare(2)
 
+    sink.conclude()
     sink.close(restorable=False)
 
     assert visible(tmp_path) == ["a"]

@@ -111,8 +111,11 @@ class DriverSink(Protocol):
     def finish(self) -> None:
         """Let out everything: the end of the job, or of an epoch without checkpointing."""
 
+    def conclude(self) -> None:
+        """The job's snapshots are about to be deleted: let out what they cover and was to be let out later."""
+
     def close(self, *, restorable: bool = False) -> None:
-        """The job is over, whichever way; `restorable` if there are snapshots to start it from again."""
+        """The job is over, whichever way; `restorable` if there are still snapshots to start it from again."""
 
 
 class UnclaimedSink:
@@ -145,6 +148,9 @@ class UnclaimedSink:
 
     def go_back(self, left: Sequence[CheckpointMetadata], target: CheckpointMetadata) -> None:
         """Nothing can be taken back."""
+
+    def conclude(self) -> None:
+        """What a complete checkpoint covers is out."""
 
 
 class ImmediateSink(UnclaimedSink):

@@ -157,11 +157,16 @@ class FilesSink(TransactionalSink):
             return ()
         gone = None if restored is None else frontier.taken_back_to(restored)
         if restored is not None and gone is not None:
+            option = Options.CHECKPOINTING_ALLOW_FALLBACK.key
+            remedy = (
+                f"The job went on from there and published up to {frontier}: start from that snapshot or a newer one"
+                if frontier.published > restored.checkpoint_id and restored.job_id == frontier.job_id
+                else f"Start from checkpoint {gone} or an older one, with {option}: withdraw"
+            )
             raise FencedError(
                 f"The file sink '{self.vertex.uid}' at '{self._base}' has taken back, or begun to take back, what "
                 f"was published after checkpoint {gone} of job {frontier.job_id}; checkpoint "
-                f"{restored.checkpoint_id} of job {restored.job_id} takes that for published. Start from checkpoint "
-                f"{gone} or an older one, with {Options.CHECKPOINTING_ALLOW_FALLBACK.key}: withdraw.",
+                f"{restored.checkpoint_id} of job {restored.job_id} takes that for published. {remedy}.",
                 path=self._base,
             )
         start = (
@@ -177,7 +182,7 @@ class FilesSink(TransactionalSink):
             _log.warning("%s and writes records again.", problem)
             return ()
         same_job = restored is not None and restored.job_id == frontier.job_id
-        if following is not None and same_job and self._compaction is None:
+        if following is not None and same_job and self._compaction is None and not frontier.beyond:
             left = following(frontier.published)
             if left is not None and all([self._owns(metadata, frontier.job_id) for metadata in left]):
                 _log.warning("%s. What was published in between is taken back.", problem)
@@ -384,13 +389,18 @@ class FilesSink(TransactionalSink):
         )
 
     def publish(self, items: list[StagedFile]) -> None:
-        """Rename each file that is still staged.
+        """Rename each file that is still staged; noted, once, if a job could be started in front of them.
 
         Raises:
             FencedError: A newer driver has taken them away.
             StorageError: A file cannot be renamed, is gone, or is not what was staged.
         """
-        self._let_out(items, "the end of the job", None)
+        note = self._frontier
+        if note is None or note.beyond or not (items and (note.published or note.origin_job)):
+            note = None
+        else:
+            note = msgspec.structs.replace(note, beyond=True)
+        self._let_out(items, "the end of the job", note)
 
     def _let_out(
         self,
@@ -452,6 +462,13 @@ class FilesSink(TransactionalSink):
                 self._place.remove(path)
         return True
 
+    def conclude(self) -> None:
+        """Publish, as they are, files that a complete checkpoint covers and that were to be merged with others."""
+        if self._claim is not None and self._covered:
+            with self._mapped("closed"):
+                if self._claim.is_held():
+                    self._let_out_waiting(self._covered)
+
     def close(self, *, restorable: bool = False) -> None:
         """Remove what was never committed, and release the claim; one that is lost is left alone.
 
@@ -463,8 +480,6 @@ class FilesSink(TransactionalSink):
             return
         with self._mapped("closed"):
             if self._claim.is_held() and not (restorable and self._owing):
-                if not restorable:
-                    self._let_out_waiting(self._covered)
                 self._sweep(self._covered)
             self._claim.release(keep_area=restorable)
         self._claim = None

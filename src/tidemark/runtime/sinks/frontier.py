@@ -56,6 +56,9 @@ class Frontier(msgspec.Struct, frozen=True):
     withdrawn: tuple[tuple[int, int], ...] = ()
     """Spans (after, up to) of checkpoints of that job whose output has been taken back: a job that starts from one
     of them would miss what is gone."""
+    beyond: bool = False
+    """Whether output that no checkpoint covers is visible, too: the job came to its end without a last one, or takes
+    none. Whatever a job would start from, it would write that again."""
 
     @staticmethod
     def at_start(job_id: str, restored: CheckpointMetadata | None, *, settled: bool = False) -> Frontier:
@@ -73,7 +76,7 @@ class Frontier(msgspec.Struct, frozen=True):
         published nothing, so will the snapshot it started from itself; another one of the job before it will
         not, for what that one had staged later is gone.
         """
-        if restored is None or self.taken_back_to(restored) is not None:
+        if restored is None or self.beyond or self.taken_back_to(restored) is not None:
             return False
         if self.withdrawn_to and self.published > self.withdrawn_to:
             return False
@@ -129,6 +132,8 @@ class Frontier(msgspec.Struct, frozen=True):
         return Progress.UNKNOWN
 
     def __str__(self) -> str:
+        if self.beyond:
+            return f"the end of job {self.job_id}"
         if self.published:
             return f"checkpoint {self.published} of job {self.job_id}"
         if self.origin_job:
