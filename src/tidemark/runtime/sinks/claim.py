@@ -156,7 +156,7 @@ class Claim:
         path = f"{self._directory}/{_generation_name(generation)}"
         try:
             return msgspec.json.decode(self._place.read(path), type=Holder)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
     def _message(self, other: Holder | None) -> str:

@@ -163,7 +163,7 @@ def read_frontier(place: Place, directory: str) -> Frontier | None:
             return msgspec.json.decode(place.read(path), type=Frontier)
         except FileNotFoundError:
             continue
-        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise StorageError(
                 f"The note '{path}' of how far a file sink has published is damaged ({exc}), so nothing can say "
                 "what would come twice. Start from the newest snapshot after you have removed the note, or give the "
