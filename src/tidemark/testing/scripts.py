@@ -153,6 +153,8 @@ class _Tape:
     ended: bool = False
     turn: bool = False
     """Whether a continuous job may play one more: everybody has heard of the one before."""
+    played: int = 0
+    """How far a continuous job has come in this attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,7 @@ class _ScriptedReader(Reader):
         self._spec = spec
         self._next = position
         self._watermark = MIN_WATERMARK
+        spec.tape.played = position
         for item in spec.tape.items[:position]:
             self._take_mark(item)
 
@@ -242,6 +245,7 @@ class _ScriptedReader(Reader):
         tape.turn = False
         item = tape.items[self._next]
         self._next += 1
+        tape.played = self._next
         self._take_mark(item)
         if isinstance(item, WATERMARK):
             return Records([])
@@ -355,12 +359,18 @@ class _Script:
         """Run epochs until there is nothing to do."""
         job = self._job
         quiet = 0
-        while quiet < 2:  # a watermark that one poll reads is seen by the next one
+        while quiet < 2 or self._is_behind():  # a watermark that one poll reads is seen by the next one
             self._tape.turn = quiet > 0
             job.tick()
-            moved = job.advance()
-            behind = any(isinstance(s, _ScriptedSource) and s.behind for s in job.sources.values())
-            quiet = 0 if moved or behind else quiet + 1
+            quiet = 0 if job.advance() else quiet + 1
+
+    def _is_behind(self) -> bool:
+        """Whether there is more to play."""
+        if isinstance(self._job, ContinuousExecution):
+            return self._tape.played < self._tape.allowed
+        return any(
+            isinstance(source, _ScriptedSource) and source.behind for source in self._job.sources.values()
+        )
 
     def _begin(self) -> None:
         self._job.coordinator.request_checkpoint(self._clock.now())
