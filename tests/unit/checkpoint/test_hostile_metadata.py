@@ -328,6 +328,7 @@ def test_metadata_nested_too_deeply_is_refused_by_every_command(place: Path, tmp
         assert "cannot be read as version 1" in result.output
 
 
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.parent.name)
 def test_mutated_metadata_is_read_or_refused_and_never_leaves_its_place(golden: Path, tmp_path: Path) -> None:
     for seed in range(200):
         _look_at_a_mutation(golden, seed, tmp_path / str(seed))
