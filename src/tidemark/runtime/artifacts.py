@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import sys
+import tarfile
 from contextlib import suppress
 from importlib import invalidate_caches
 from typing import Any
@@ -187,8 +188,17 @@ def _unpack(archive: str, folder: str) -> None:
     form = "zip" if archive.endswith((".zip", ".jar", ".whl", ".egg")) else None
     try:
         if form is None:
-            shutil.unpack_archive(archive, folder, filter="data")
+            _unpack_tar(archive, folder)
         else:
             shutil.unpack_archive(archive, folder, form)
-    except (shutil.ReadError, OSError, EOFError) as exc:
+    except (shutil.ReadError, tarfile.TarError, OSError, EOFError) as exc:
         raise ConfigError(f"'{archive}' cannot be unpacked: {exc}") from exc
+
+
+def _unpack_tar(archive: str, folder: str) -> None:
+    with tarfile.open(archive) as tar:
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(folder, filter="data")
+        else:
+            # Python before 3.11.4 has no filters; the archive is the job's own.
+            tar.extractall(folder)
