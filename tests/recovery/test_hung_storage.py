@@ -166,10 +166,11 @@ def test_a_cancelled_job_ends_though_its_last_cleaning_hangs(seen, tmp_path):
 
 
 def test_a_write_that_was_left_behind_completes_nothing(seen, tmp_path):
+    others = set(threading.enumerate())
     client = submit(seen, tmp_path, "write", "_metadata")
     seen.set("hang")
     seen.wait_set("hung")
-    left = [thread for thread in threading.enumerate() if thread.name == "local-slots"]
+    left = [thread for thread in set(threading.enumerate()) - others if thread.name == "local-slots"]
     while_hung(seen, lambda: client.cancel().result(DEADLINE))
     while_hung(seen, lambda: client.runner.join(DEADLINE) or "ended")
     told = [event for event in seen.events if event[0] == "complete"]
