@@ -30,7 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=MISSING))
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while it is open, no other test of the process can run an event loop of its own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Containers run as root, without the kernel features of the sandbox; only our own pages are opened.
