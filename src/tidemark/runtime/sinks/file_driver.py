@@ -21,14 +21,14 @@ from tidemark.config import Options
 from tidemark.errors import ConfigError, FencedError, RestoreError, StorageError, StorageVerdict
 from tidemark.paths import is_local, join, name_of
 from tidemark.plan.vertex import Vertex
-from tidemark.runtime.sinks.claim import Claim
+from tidemark.runtime.claim import Claim
+from tidemark.runtime.places import Place, open_place
 from tidemark.runtime.sinks.compaction import Compaction
 from tidemark.runtime.sinks.driver import Following, TransactionalSink
 from tidemark.runtime.sinks.file_task import staging_token
 from tidemark.runtime.sinks.former_place import FormerPlace
 from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, Progress, progress_of, read_frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
-from tidemark.runtime.sinks.places import Place, open_place
 from tidemark.runtime.sinks.staged_checks import StagedChecks, Unpublished
 from tidemark.runtime.sinks.staged_files import (
     StagedFile,
