@@ -38,8 +38,8 @@ class OwnFiles(MemoryFileSystem):  # type: ignore[misc]
     """Like an object store: no directories, no exclusive creation."""
 
     protocol = "leading"
-    store: dict[str, Any] = {}  # noqa: RUF012
-    pseudo_dirs = [""]  # noqa: RUF012
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
 
 
 @pytest.fixture(params=["disk", "remote"])
