@@ -1,1 +1,1 @@
-"""Kafka as source and sink: what users declare. Only the drivers and tasks of jobs that use it import the client."""
+"""Kafka as source and sink: what users declare. `runtime` drives it, and imports the client when a job needs it."""
