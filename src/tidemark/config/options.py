@@ -689,6 +689,22 @@ class Options:
         .with_description("How much of what Java functions drag along is removed.")
         .no_effect(_NO_JAVA)
     )
+    KAFKA_CONNECTION_TIMEOUT = (
+        _key("kafka.connection-timeout")
+        .duration_type()
+        .default_value("30 s")
+        .within(1)
+        .with_description("How long a Kafka source or sink waits for a broker's answer before it fails.")
+    )
+    KAFKA_STAGING_DIR = (
+        _key("kafka.sink.staging-dir")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Where exactly-once Kafka sinks keep records until their checkpoint is complete; driver and workers "
+            "must see it. Unset means a directory in state.checkpoints.dir."
+        )
+    )
 
 
 def rocksdb_metric(name: str) -> ConfigOption[bool]:
