@@ -14,6 +14,7 @@ from tidemark.cli.commands.erase import erase
 from tidemark.cli.commands.jobs import checkpoints, info, list_command
 from tidemark.cli.commands.query import query
 from tidemark.cli.commands.rekey import rekey
+from tidemark.cli.commands.rescale import rescale
 from tidemark.cli.commands.run import run
 from tidemark.cli.commands.savepoints import cancel, savepoint, stop
 from tidemark.cli.commands.snapshots import inspect, verify
@@ -61,6 +62,7 @@ for _command in (
     savepoint,
     cancel,
     stop,
+    rescale,
     checkpoints,
     inspect,
     verify,

@@ -78,6 +78,10 @@ class Renderer(ABC):
         """The user's program failed by itself."""
 
     @abstractmethod
+    def rescaled(self, job: str, parallelism: int) -> None:
+        """A job runs with another parallelism."""
+
+    @abstractmethod
     def driver_restarted(self, code: int, pause: float) -> None:
         """A supervised program died and is started again."""
 
@@ -246,6 +250,10 @@ class TextRenderer(Renderer):
         """What it said."""
         click.echo(message, err=True)
 
+    def rescaled(self, job: str, parallelism: int) -> None:
+        """One line."""
+        click.echo(f"Job {job} runs with parallelism {parallelism}.")
+
     def driver_restarted(self, code: int, pause: float) -> None:
         """One line, beside the program's own output."""
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -352,6 +360,10 @@ class JsonRenderer(Renderer):
     def program_failed(self, message: str) -> None:
         """An error."""
         _dump({"error": {"code": "PROGRAM", "message": message}}, err=True)
+
+    def rescaled(self, job: str, parallelism: int) -> None:
+        """`job` and `parallelism`."""
+        _dump({"job": job, "parallelism": parallelism})
 
     def driver_restarted(self, code: int, pause: float) -> None:
         """Nothing: standard error holds one document, if something went wrong."""

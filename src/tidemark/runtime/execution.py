@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,8 +32,8 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.clock import Clock
 from tidemark.config import Options
 from tidemark.config.modes import FallbackPolicy
-from tidemark.errors import FailureReason, FencedError, RestoreError, SlotLostError, StorageError
-from tidemark.plan.job_plan import build_plan
+from tidemark.errors import ConfigError, FailureReason, FencedError, RestoreError, SlotLostError, StorageError
+from tidemark.plan.job_plan import JobPlan, build_plan
 from tidemark.plan.vertex import Placement, dump_functions
 from tidemark.protocol.deployment import BackendChoice, Deployment
 from tidemark.protocol.events import SlotLost
@@ -51,6 +52,7 @@ from tidemark.runtime.sources.factory import DriverSourceContext, MakeSource
 from tidemark.runtime.sources.positions import pack, start_source
 from tidemark.runtime.storage_plan import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
+from tidemark.state.key_groups import compute_default_max_parallelism
 
 __all__ = ["CRASH_POINTS", "STATISTICS_S", "JobExecution"]
 
@@ -129,12 +131,9 @@ class JobExecution:
         self.snapshots = JobSnapshots(
             self, engine.worker, clock, self.plan, settings, storage, backend, restored, run
         )
-        self._functions = dump_functions(self.plan.in_slots())
-        self.watermarks = WatermarkTracker(self.plan)
-        context = DriverSourceContext(
-            self.plan, clock, engine.source_status, lambda: self.on_input(), engine.worker
-        )
-        self.sources = {v.id: make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
+        self._graph = graph
+        self._make_source = make_source
+        self._use_plan()
         sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
         self.sinks = {v.id: make_driver_sink(v, self.job_id, settings.configuration) for v in sinks}
         self._fallback = settings.configuration.get(Options.CHECKPOINTING_ALLOW_FALLBACK)
@@ -147,6 +146,15 @@ class JobExecution:
             engine.worker,
             self.snapshots.quarantine,
         )
+
+    def _use_plan(self) -> None:
+        """Make what follows from the plan and lasts no longer."""
+        self._functions = dump_functions(self.plan.in_slots())
+        self.watermarks = WatermarkTracker(self.plan)
+        context = DriverSourceContext(
+            self.plan, self.clock, self.engine.source_status, lambda: self.on_input(), self.engine.worker
+        )
+        self.sources = {v.id: self._make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
 
     @property
     def coordinator(self) -> CheckpointCoordinator:
@@ -226,6 +234,41 @@ class JobExecution:
         self.snapshots.observe(JobRestarting())
         for source in self.sources.values():
             source.stop()
+
+    def rescaled_plan(self, parallelism: int) -> JobPlan:
+        """The plan with another parallelism of everything that has none of its own.
+
+        Keyed operators keep their key groups as long as these suffice.
+
+        Raises:
+            ConfigError: That would change nothing, or there cannot be so many subtasks.
+        """
+        plan = build_plan(self._graph, replace(self.settings, parallelism=parallelism), self.job_id)
+        now = {v.id: v.parallelism for v in self.plan.vertices.values()}
+        if all(now[v.id] == v.parallelism for v in plan.vertices.values()):
+            raise ConfigError(
+                f"Parallelism {parallelism} changes nothing: every operator runs with it, or has one of its own."
+            )
+        groups = {}
+        for vertex in plan.in_slots():
+            kept = self.plan.vertices[vertex.id].max_parallelism
+            enough = vertex.parallelism <= kept
+            groups[vertex.uid] = kept if enough else compute_default_max_parallelism(vertex.parallelism)
+        return plan.with_max_parallelism(groups)
+
+    def rehashes(self, plan: JobPlan) -> bool:
+        """Whether a plan gives an operator other key groups, so that the snapshot must be in canonical form."""
+        return any(v.max_parallelism != self.plan.vertices[v.id].max_parallelism for v in plan.in_slots())
+
+    def rescale(self, plan: JobPlan, parallelism: int) -> None:
+        """Let the next attempt run with another plan; call it between attempts."""
+        self.settings = replace(self.settings, parallelism=parallelism)
+        self.plan = plan
+        self._use_plan()
+        self.snapshots.rescaled(plan)
+        self._choice = replace(self._choice, functions=plan.in_slots())
+        for vertex_id, sink in self.sinks.items():
+            sink.vertex = plan.vertices[vertex_id]
 
     # Steps
 
@@ -424,7 +467,8 @@ class JobExecution:
         """Tell the next driver of the job, if there may be one."""
         if self.leadership is not None:
             known = self.coordinator.completed.candidates()
-            self.engine.worker.call(self.leadership.point_to, [*known, snapshot])
+            parallelism = self.settings.parallelism
+            self.engine.worker.call(self.leadership.point_to, [*known, snapshot], parallelism)
 
     def complete(self, checkpoint_id: int) -> None:
         """Commit sinks, then tell slots, then sources."""

@@ -55,6 +55,7 @@ class LocalExecutor:
             leadership = lead(settings, storage)
             if leadership is not None:
                 undo.callback(leadership.release)
+                settings = leadership.settings
             job_id = job_id_of(leadership)
             choice = choose_mode(graph, settings)
             execution = self._execution(

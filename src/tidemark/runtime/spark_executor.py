@@ -80,6 +80,8 @@ class SparkExecutor:
         limits = SlotLimits.of(settings.configuration)
         # A driver that waits for its turn has no session yet.
         leadership = lead(settings, storage)
+        if leadership is not None:
+            settings = leadership.settings
         try:
             return self._start(graph, settings, storage, limits, leadership)
         except BaseException:

@@ -18,12 +18,12 @@ import pyarrow as pa
 from tidemark.checkpoint.metadata import OperatorState, SubtaskState, TableHandle
 from tidemark.errors import ConfigError
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
+from tidemark.state.key_hashing import key_group_column
 from tidemark.state.operator_state import RAW_KEYED_STATE
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot
 from tidemark.state.snapshot import OperatorStatePart, Redistribution, StateMeta
 from tidemark.state_processor.canonical_copy import StreamedTable, write_rows
-from tidemark.state_processor.columns import key_group_column
 from tidemark.state_processor.input_splits import rows_of, split_groups
 from tidemark.state_processor.open_snapshot import OpenSnapshot, metas_of
 from tidemark.state_processor.tables import canonical_schema, canonical_tables
