@@ -59,11 +59,15 @@ def _directory(given: str | None) -> str | None:
     return None if given is None else absolute(given)
 
 
-def _started(call: Call, kind: str, future: CompletableFuture[str], wanted: str | None) -> Answer:
+def _started(
+    call: Call, kind: str, future: CompletableFuture[str], wanted: str | None, status: int = 202
+) -> Answer:
     """The id to poll; what is refused at once is an error at once."""
     if future.done() and (error := future.exception(0)) is not None and isinstance(error, TidemarkError):
         raise error
-    return Answer({"request-id": call.triggers.add(call.path["jobid"], kind, future, _checked(wanted))}, 202)
+    return Answer(
+        {"request-id": call.triggers.add(call.path["jobid"], kind, future, _checked(wanted))}, status
+    )
 
 
 def _checked(wanted: str | None) -> str | None:
@@ -115,7 +119,7 @@ def _rescale(call: Call) -> Answer:
         given.isascii() and given.isdigit() and 1 <= int(given) <= MAX_PARALLELISM_LIMIT
     ):
         raise ApiError(400, f"'parallelism' must be a number from 1 to {MAX_PARALLELISM_LIMIT}.")
-    return _started(call, "rescaling", _running(call).rescale(int(given)), None)
+    return _started(call, "rescaling", _running(call).rescale(int(given)), None, 200)
 
 
 def _rescale_status(call: Call) -> dict[str, Any]:
