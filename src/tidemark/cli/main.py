@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tidemark.cli.commands.check import check
+from tidemark.cli.commands.clean import clean
 from tidemark.cli.commands.diff import diff
 from tidemark.cli.commands.erase import erase
 from tidemark.cli.commands.jobs import checkpoints, info, list_command
@@ -71,6 +72,7 @@ for _command in (
     diff,
     erase,
     rekey,
+    clean,
     web,
 ):
     cli.add_command(_command)

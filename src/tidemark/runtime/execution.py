@@ -33,6 +33,7 @@ from tidemark.clock import Clock
 from tidemark.config import Options
 from tidemark.config.modes import FallbackPolicy
 from tidemark.errors import ConfigError, FailureReason, FencedError, RestoreError, SlotLostError, StorageError
+from tidemark.paths import absolute
 from tidemark.plan.job_plan import JobPlan, build_plan
 from tidemark.plan.vertex import Placement, dump_functions
 from tidemark.protocol.deployment import BackendChoice, Deployment
@@ -43,6 +44,7 @@ from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.deployments import deployments, open_savepoint
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
 from tidemark.runtime.leadership import Leadership
+from tidemark.runtime.left_behind import Belongings, StagingPlace
 from tidemark.runtime.progress import LatencyMarks, Progress, add_numbers
 from tidemark.runtime.sinks.factory import make_driver_sink
 from tidemark.runtime.sinks.task import row_tag
@@ -136,6 +138,9 @@ class JobExecution:
         self._use_plan()
         sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
         self.sinks = {v.id: make_driver_sink(v, self.job_id, settings.configuration) for v in sinks}
+        durable = storage.driver is storage.savepoints
+        checkpoints = self.snapshots.layout.of_all_runs if durable else ""
+        self._belongings = Belongings(self.job_id, checkpoints, round(time.time() * 1000))
         self._fallback = settings.configuration.get(Options.CHECKPOINTING_ALLOW_FALLBACK)
         self._choice = SnapshotChoice(
             self.coordinator.completed,
@@ -223,6 +228,9 @@ class JobExecution:
             claim = partial(sink.claim, self.lineage, metadata, repeat=repeat, following=following)
             self.engine.worker.call(claim)
         self.verify_claims()
+        staged = [(s.vertex.uid, at) for s in self.sinks.values() if (at := s.claimed_at) is not None]
+        places = [StagingPlace(uid, absolute(base), directory) for uid, (base, directory) in staged]
+        self.engine.worker.call(self._belongings.stages_at, places)
         if snapshot is not None and metadata is not None and snapshot.origin is Origin.EXTERNAL:
             # Whoever had the sinks may have ended between our reading and our claim, and taken its notes along.
             self._choice.require_unchanged(snapshot, metadata)
@@ -464,7 +472,9 @@ class JobExecution:
             self.engine.worker.call(sink.verify_claim)
 
     def announce(self, snapshot: CompletedSnapshot) -> None:
-        """Tell the next driver of the job, if there may be one."""
+        """Tell the next driver of the job, if there may be one, and whoever cleans up behind this one."""
+        if snapshot.origin is Origin.SAVEPOINT:
+            self.engine.worker.call(self._belongings.took_savepoint, snapshot.directory)
         if self.leadership is not None:
             known = self.coordinator.completed.candidates()
             parallelism = self.settings.parallelism
@@ -517,6 +527,7 @@ class JobExecution:
             self.snapshots.discard_all_runs()
         for sink in self.sinks.values():
             call(partial(sink.close, restorable=restorable or remaining))
+        call(self._belongings.forget)
 
     def _has_lost_a_claim(self) -> bool:
         try:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tidemark.api.executor import JobSettings
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
-from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
@@ -28,6 +27,7 @@ from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
 from tidemark.runtime.leadership import Leadership, job_id_of, lead
+from tidemark.runtime.left_behind import sweep_at_start
 from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.session import find_or_create_session
@@ -37,7 +37,7 @@ from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
 from tidemark.runtime.storage_plan import StoragePlan, check_travels, storage_plan, warn_of_others
-from tidemark.scratch import ScratchDirectory, sweep_scratch
+from tidemark.scratch import ScratchDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,8 +71,7 @@ class SparkExecutor:
 
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
-        sweep_scratch()
-        sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
+        sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         check_travels(storage)
         warn_of_others(storage, settings)
