@@ -34,8 +34,10 @@ from tidemark.web.facts import (
     CheckpointHistory,
     Input,
     JobFacts,
+    Shares,
     SlotFacts,
     SubtaskFacts,
+    Times,
     VertexFacts,
     vertex_id,
 )
@@ -46,13 +48,18 @@ ROUNDS, TURN_S = 4, 6.0
 JOB = "a" * 32
 
 
+def subtask(index: int, records: int, now: int) -> SubtaskFacts:
+    times, shares = Times(index, index, index), Shares(0.5, 0.25, 0.25)
+    return SubtaskFacts(index, records, records, 1.5, 1.5, times, shares, (3, 4), now, "host")
+
+
 def large_job() -> ArchivedJobView:
     now = round(time.time() * 1000)
     vertices = tuple(
         VertexFacts(
             vertex_id(f"v{n}"), f"v{n}", f"Operator {n}", "Operator", SLOTS, 1024, True,
             inputs=(Input(vertex_id(f"v{n - 1}"), "HASH"),) if n else (),
-            subtasks=tuple(SubtaskFacts(i, n * i, n * i, i, 0.5, now, "host") for i in range(SLOTS)),
+            subtasks=tuple(subtask(i, n * i, now) for i in range(SLOTS)),
         )
         for n in range(VERTICES)
     )  # fmt: skip

@@ -237,8 +237,8 @@ class LocalEngine:
             self._pool.submit(self._write, slot, host, request)
 
     def _write(self, slot: int, host: SlotHost, request: CutRequest) -> None:
-        aligned = host.alignment_ms(request.checkpoint_id)
-        self._events.put(acknowledgement(slot, request, host.write, aligned))
+        barriers = host.barrier_times(request.checkpoint_id)
+        self._events.put(acknowledgement(slot, request, host.write, barriers))
         self.on_event()
 
     def notify_complete(self, checkpoint_id: int) -> None:

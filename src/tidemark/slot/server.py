@@ -190,8 +190,8 @@ class SlotServer:
         self._event(SlotDeclined(request.checkpoint_id, self._settings["slot"], why.reason, str(why)))
 
     def _write(self, request: CutRequest) -> None:
-        aligned = self._host.alignment_ms(request.checkpoint_id)
-        self._event(acknowledgement(self._settings["slot"], request, self._host.write, aligned))
+        barriers = self._host.barrier_times(request.checkpoint_id)
+        self._event(acknowledgement(self._settings["slot"], request, self._host.write, barriers))
 
     def _event(self, event: SlotEvent) -> None:
         control = self._control
