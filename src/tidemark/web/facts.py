@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+_CONTROLLABLE = frozenset({"CREATED", "RUNNING", "RESTARTING"})
+_LIVE = _CONTROLLABLE | {"CANCELLING", "FAILING"}
+
+
 def vertex_id(uid: str) -> str:
     """The id of a vertex in paths: 32 hexadecimal digits, as Flink's clients expect, the same in every run."""
     return hashlib.md5(uid.encode(), usedforsecurity=False).hexdigest()
@@ -205,6 +209,16 @@ class JobFacts(msgspec.Struct, frozen=True):
     host: str = ""
     rss: int = 0
     cpu_s: float = 0.0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it runs, or is about to run again or to end."""
+        return self.status in _LIVE
+
+    @property
+    def is_controllable(self) -> bool:
+        """Whether it can take a savepoint, now or as soon as it runs again."""
+        return self.status in _CONTROLLABLE
 
 
 class CheckpointSubtask(msgspec.Struct, frozen=True):

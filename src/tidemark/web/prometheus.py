@@ -26,7 +26,6 @@ __all__ = ["MEDIA_TYPE", "exposition"]
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_:]")
-_RUNNING = frozenset({"CREATED", "RUNNING", "RESTARTING", "CANCELLING", "FAILING"})
 
 Labels = Mapping[str, str]
 
@@ -63,7 +62,7 @@ def exposition(views: Iterable[JobView], prefix: str) -> str:
     processes: set[tuple[str, int]] = set()
     for view in views:
         job = view.facts()
-        if job.status in _RUNNING:
+        if job.is_live:
             _add_job(families, view, job)
             if (job.host, job.pid) not in processes:
                 processes.add((job.host, job.pid))

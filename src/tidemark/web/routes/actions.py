@@ -21,8 +21,6 @@ from tidemark.web.view import JobView
 
 __all__ = ["ROUTES"]
 
-_RUNNING = frozenset({"CREATED", "RUNNING", "RESTARTING"})
-
 
 class _SavepointBody(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
     target_directory: str | None = None
@@ -49,9 +47,9 @@ class _DisposalBody(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
 
 def _running(call: Call) -> JobView:
     view = call.job()
-    status = view.facts().status
-    if status not in _RUNNING:
-        raise ApiError(409, f"Job {view.job_id} is {status}; only a running job can do that.")
+    facts = view.facts()
+    if not facts.is_controllable:
+        raise ApiError(409, f"Job {view.job_id} is {facts.status}; only a running job can do that.")
     return view
 
 

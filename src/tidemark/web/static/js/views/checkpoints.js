@@ -113,10 +113,10 @@ export class Checkpoints {
       { name: "Id", cell: (row) => h("span", { class: "id-cell" }, this.detailsLink(row.id), row.is_savepoint ? badge("savepoint") : null) },
       { name: "Status", cell: (row) => pill(row.status) },
       { name: "Triggered", cell: (row) => moment(row.trigger_timestamp, now) },
-      { name: "Acknowledged", cell: (row) => progress(row.num_acknowledged_subtasks, row.num_subtasks) },
       { name: "Duration", number: true, cell: (row) => duration(row.end_to_end_duration) },
       { name: "New", number: true, cell: (row) => bytes(row.checkpointed_size) },
       { name: "Full", number: true, cell: (row) => bytes(row.state_size) },
+      { name: "Acknowledged", cell: (row) => progress(row.num_acknowledged_subtasks, row.num_subtasks) },
       { name: "Note", wide: true, cell: note },
     ], rows, { key: (row) => row.id, caption: "Checkpoints, newest first", dense: true });
   }
