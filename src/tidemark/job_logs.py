@@ -18,10 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemark.config.secrets import without_secrets
 from tidemark.errors import ConfigError
 from tidemark.jobs import registry_directory
 from tidemark.private_files import open_private, private_directory
+from tidemark.redaction import without_secrets
 
 __all__ = [
     "DRIVER_LOG",

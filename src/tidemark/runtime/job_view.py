@@ -18,9 +18,9 @@ from typing import Any
 from tidemark.api.graph import NodeKind
 from tidemark.api.job import JobStatus
 from tidemark.config import Options
-from tidemark.config.secrets import shown_value
 from tidemark.futures import CompletableFuture
-from tidemark.job_logs import list_logs, read_tail
+from tidemark.job_logs import list_logs, read_tail, slot_log
+from tidemark.redaction import shown_value
 from tidemark.runtime.execution import STATISTICS_S
 from tidemark.runtime.progress import add_numbers
 from tidemark.runtime.runner import JobRunner
@@ -71,6 +71,7 @@ class LiveJobView:
         self._history = CheckpointMemory(runner.execution)
         self._figures: list[dict[str, Any]] = []
         self._ended_at: int | None = None
+        self._host = socket.gethostname()
         self._settings = settings_of(self._execution.settings)
 
     @property
@@ -109,12 +110,18 @@ class LiveJobView:
         return self._ring.series()
 
     def logs(self) -> dict[str, int]:
-        """Its log files on this machine."""
-        return list_logs(self.job_id)
+        """Its log files; of those on other machines only the names are known, and their size is given as 0."""
+        elsewhere = [slot.index for slot in self.facts().slots if slot.host != self._host]
+        return {**dict.fromkeys([slot_log(index) for index in elsewhere], 0), **list_logs(self.job_id)}
 
     def log(self, name: str) -> str | None:
-        """The end of a log file."""
-        return read_tail(self.job_id, name)
+        """The end of a log file; a slot on another machine is asked for its own."""
+        found = read_tail(self.job_id, name)
+        if found is None:
+            slots = {slot_log(slot.index): slot.index for slot in self.facts().slots}
+            if name in slots:
+                found = self._execution.engine.slot_log(slots[name], STATISTICS_S)
+        return found
 
     def sample(self) -> None:
         """A second has passed: plain reads only."""
@@ -214,7 +221,7 @@ class LiveJobView:
             settings=self._settings,
             query_statistics=self._query_statistics(),
             pid=os.getpid(),
-            host=socket.gethostname(),
+            host=self._host,
             rss=process["rss"],
             cpu_s=process["cpu_s"],
         )
@@ -223,7 +230,14 @@ class LiveJobView:
 def _slot(told: dict[str, Any]) -> SlotFacts:
     groups = {uid: o["key_groups"] for uid, o in told["operators"].items() if o["key_groups"] is not None}
     return SlotFacts(
-        told["slot"], told["host"], told["pid"], told["rss"], told["cpu_s"], told["age_ms"], groups
+        told["slot"],
+        told["host"],
+        told["pid"],
+        told["rss"],
+        told["cpu_s"],
+        told["age_ms"],
+        groups,
+        told.get("queries", {}),
     )
 
 

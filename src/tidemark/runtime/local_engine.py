@@ -292,6 +292,10 @@ class LocalEngine:
                 answers[slot] = exc
         return answers
 
+    def slot_log(self, slot: int, timeout: float) -> str | None:
+        """Slots log with the driver."""
+        return None
+
     def slot_pids(self) -> dict[int, int]:
         """Every slot lives in this process."""
         return dict.fromkeys(range(len(self.hosts)), os.getpid())

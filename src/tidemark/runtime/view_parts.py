@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tidemark.api.executor import JobSettings
 from tidemark.checkpoint.statistics import CheckpointRecord, StateSize, SubtaskRecord
 from tidemark.config.options import all_options, find_option
-from tidemark.config.secrets import shown_value, without_secrets
 from tidemark.errors import ExecutionError
 from tidemark.plan.vertex import Vertex
+from tidemark.redaction import shown_value, without_secrets
 from tidemark.web.facts import (
     CheckpointFacts,
     CheckpointHistory,

@@ -126,6 +126,8 @@ class SlotFacts(msgspec.Struct, frozen=True):
     """How long ago it said this."""
     key_groups: dict[str, tuple[int, int]] = {}
     """Uid of each keyed operator -> first and last key group here."""
+    query_statistics: dict[str, float] = {}
+    """Figures of its queryable-state server, if they are switched on."""
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -87,6 +87,8 @@ def _add_job(families: _Families, view: JobView, job: JobFacts) -> None:
         own = _rendered({"host": slot.host, "tm_id": slot_id(job.job_id, slot.index)})
         for name, value in slot_metrics(slot).items():
             families.add("taskmanager", name, own, value)
+        for name, value in slot.query_statistics.items():
+            families.add("taskmanager_queryableState", name, own, value)
     tasks: dict[tuple[str, int], Labels] = {}
     for vertex in job.vertices:
         for subtask in vertex_subtasks(vertex):

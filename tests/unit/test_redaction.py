@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemark.config.secrets import is_secret, shown_value, without_secrets
+from tidemark.redaction import is_secret, shown_value, without_secrets
 
 
 @pytest.mark.parametrize(
