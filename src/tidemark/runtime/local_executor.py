@@ -31,7 +31,7 @@ from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sinks.shared_paths import warn_of_shared_outputs
 from tidemark.runtime.sources.factory import make_source
-from tidemark.runtime.storage_plan import StoragePlan, storage_plan, warn_of_others
+from tidemark.runtime.storage_plan import StoragePlan, probe, storage_plan, warn_of_others
 from tidemark.scratch import sweep_scratch
 
 __all__ = ["LocalExecutor"]
@@ -49,6 +49,7 @@ class LocalExecutor:
         sweep_scratch()
         sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
         storage = storage_plan(settings)
+        probe(storage, settings)
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
         with ExitStack() as undo:

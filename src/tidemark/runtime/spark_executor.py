@@ -36,7 +36,7 @@ from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage_plan import StoragePlan, check_travels, storage_plan, warn_of_others
+from tidemark.runtime.storage_plan import StoragePlan, check_travels, probe, storage_plan, warn_of_others
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class SparkExecutor:
         sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
         storage = storage_plan(settings)
         check_travels(storage)
+        probe(storage, settings)
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
         limits = SlotLimits.of(settings.configuration)

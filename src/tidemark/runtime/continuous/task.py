@@ -327,6 +327,9 @@ class ContinuousTask:
                 self._readings.append(reading)
                 continue
             records = reading.reader.read(_READ, 0.0)
+            aside = reading.reader.aside()
+            if aside is not None:
+                self._flow.take_aside(reading.source.id, aside)
             if records is None:
                 self._end_of_split(reading)
                 return True
@@ -343,6 +346,8 @@ class ContinuousTask:
                 self.latency.pushed()
                 for vertex, newest in self._flow.stamped(fused=True):
                     self._time.stamped(vertex, reading.source.id, reading.split.id, newest)
+                return True
+            if aside is not None:
                 return True
         return False
 
