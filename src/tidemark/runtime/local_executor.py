@@ -31,7 +31,7 @@ from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sinks.shared_paths import warn_of_shared_outputs
 from tidemark.runtime.sources.factory import make_source
-from tidemark.runtime.storage_plan import StoragePlan, storage_plan, warn_of_others
+from tidemark.runtime.storage_plan import StoragePlan, probe, storage_plan, warn_of_others
 
 __all__ = ["LocalExecutor"]
 
@@ -47,6 +47,7 @@ class LocalExecutor:
         refuse_spark(graph)
         sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
+        probe(storage, settings)
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
         with ExitStack() as undo:

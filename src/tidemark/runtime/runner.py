@@ -9,6 +9,7 @@ lets checkpoints and requests for savepoints expire and notices lost slots.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections import deque
@@ -326,7 +327,7 @@ class JobRunner:
             delay = self._restart_delay(failure)
             if delay is None:
                 return JobEnd.FAILED, failure
-            _log.warning("Attempt %s failed and is restarted. %s", self.execution.attempt, failure)
+            self._tell_restart(failure, delay)
             self.status = JobStatus.RESTARTING
             if self._sleep_cancelled(delay):
                 return self._cancelled_end(), None
@@ -361,6 +362,18 @@ class JobRunner:
         except Exception:
             _log.warning("Leaving the attempt was not clean", exc_info=True)
 
+    def _tell_restart(self, failure: Exception, delay: int) -> None:
+        """Say the whole failure once, and as a line while it stays the same."""
+        said = str(failure)
+        again = len(self.attempt_failures) > 1 and str(self.attempt_failures[-2].error) == said
+        _log.warning(
+            "Attempt %s failed and is restarted in %.1f s (restart %s; 'restart-strategy' says how often). %s",
+            self.execution.attempt,
+            delay / 1000,
+            len(self.failures),
+            f"As before: {said.splitlines()[0]}" if again and said else said,
+        )
+
     def _cancelled_end(self) -> JobEnd:
         return JobEnd.SUSPENDED if self._suspended else JobEnd.CANCELED
 
@@ -369,7 +382,8 @@ class JobRunner:
         self.failures.append(now)
         if not is_curable(failure):
             return None
-        decision = decide(self.execution.settings.restart_strategy, now, self.failures)
+        spread = random.uniform(-1, 1)  # drivers that failed together shall not come back together
+        decision = decide(self.execution.settings.restart_strategy, now, self.failures, spread)
         return None if isinstance(decision, GiveUp) else decision.delay_ms
 
     def _sleep_cancelled(self, delay: int) -> bool:

@@ -36,7 +36,7 @@ from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage_plan import StoragePlan, check_travels, storage_plan, warn_of_others
+from tidemark.runtime.storage_plan import StoragePlan, check_travels, probe, storage_plan, warn_of_others
 from tidemark.scratch import ScratchDirectory
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class SparkExecutor:
         sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         check_travels(storage)
+        probe(storage, settings)
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
         limits = SlotLimits.of(settings.configuration)
@@ -108,7 +109,11 @@ class SparkExecutor:
         choice = choose_mode(graph, settings, cores=_cores(session), obstacle=_obstacle(session))
         shipped_files = wants_directory(settings.artifacts)
         threads = server_threads_of(settings)
-        more = {"shipped_files": shipped_files, "query_threads": (threads.network, threads.query)}
+        more = {
+            "shipped_files": shipped_files,
+            "query_threads": (threads.network, threads.query),
+            "query_statistics": configuration.get(Options.QUERYABLE_STATISTICS),
+        }
         job_id = job_id_of(leadership)
         token = secrets.token_bytes(32)
         host = _driver_host(session)
