@@ -18,6 +18,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import jobs
 from jobs import RunningJob, attach, discard, endless_rows, environment
 from measure import EpochLog, Table, epoch_log, median, progress, spread, tuned_session
 from suite.work import Rows
@@ -75,6 +77,8 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", default=["heap", "rocksdb"])
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    # Slots do not have this module.
+    cloudpickle.register_pickle_by_value(jobs)
     rows = Rows(records=arguments.keys * 100, keys=arguments.keys)
     spark = tuned_session("recovery")
     table = Table()
