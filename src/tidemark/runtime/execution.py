@@ -131,7 +131,7 @@ class JobExecution:
         )
         self.sources = {v.id: make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
         sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
-        self.sinks = {v.id: make_driver_sink(v, self.job_id, settings.configuration) for v in sinks}
+        self.sinks = {v.id: make_driver_sink(v, self.job_id, settings) for v in sinks}
         self._fallback = settings.configuration.get(Options.CHECKPOINTING_ALLOW_FALLBACK)
         self._choice = SnapshotChoice(
             self.coordinator.completed,

@@ -56,10 +56,15 @@ def test_what_only_java_has_is_refused_by_name(key: str, value: object, remedy: 
 
 def test_no_secret_is_shown() -> None:
     secret = "s3cret,really"
-    line = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{secret}";'
+    line = (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{secret}";'
+    )
     given = ClientProperties({"sasl.jaas.config": line, "ssl.key.password": "another one", "client.id": "me"})
 
     assert secret not in repr(given)
     assert "another" not in repr(given)
-    assert given.redacted(f"the broker said {secret} and another one to me") == "the broker said *** and *** to me"
+    assert (
+        given.redacted(f"the broker said {secret} and another one to me")
+        == "the broker said *** and *** to me"
+    )
     assert pickle.loads(pickle.dumps(given)) == given

@@ -2,4 +2,22 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from tidemark.api.connectors.kafka.record import KafkaRecord
+from tidemark.api.connectors.kafka.serialization import (
+    KafkaRecordSerializationSchema,
+    KafkaRecordSerializationSchemaBuilder,
+    KafkaTopicSelector,
+)
+from tidemark.api.connectors.kafka.sink import (
+    KafkaSink,
+    KafkaSinkBuilder,
+)
+
+__all__ = [
+    "KafkaRecord",
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaSink",
+    "KafkaSinkBuilder",
+    "KafkaTopicSelector",
+]

@@ -29,9 +29,7 @@ _WITHOUT_MEANING = re.compile(
 _JAVA_ONLY = re.compile(
     r"ssl\.(key|trust)store\.(location|password|type)|.*\.class|.*\.classes|interceptor\..*|metric\.reporters"
 )
-_SECRET = re.compile(
-    r"password|secret|jaas|token|credential|\bkey\.pem|\.pem$|ssl\.key", re.IGNORECASE
-)
+_SECRET = re.compile(r"password|secret|jaas|token|credential|\bkey\.pem|\.pem$|ssl\.key", re.IGNORECASE)
 """Properties whose values appear nowhere."""
 _JAAS = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 _JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
