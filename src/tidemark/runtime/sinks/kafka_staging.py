@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemark.api.checkpoint_storage import CustomCheckpointStorage
+from tidemark.api.checkpoint_storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 from tidemark.api.executor import JobSettings
 from tidemark.config import Options
 from tidemark.errors import ConfigError
@@ -30,13 +30,10 @@ def staging_directory(vertex: Vertex, settings: JobSettings) -> str:
     chosen = settings.configuration.get(Options.KAFKA_STAGING_DIR)
     if chosen:
         return absolute(chosen)
-    storage = settings.checkpoint_storage
+    path = settings.configuration.get(Options.CHECKPOINTS_DIR)
     # What a storage of the program's own calls a path only that storage understands.
-    path = (
-        None
-        if isinstance(storage, CustomCheckpointStorage)
-        else getattr(storage, "get_checkpoint_path", str)()
-    )
+    if isinstance(settings.checkpoint_storage, FileSystemCheckpointStorage | JobManagerCheckpointStorage):
+        path = settings.checkpoint_storage.get_checkpoint_path() or path
     if not path:
         raise ConfigError(
             f"{what} needs a directory for records that wait for their checkpoint, visible to driver and workers. Set "

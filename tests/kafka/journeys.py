@@ -1,0 +1,104 @@
+"""A job that is killed at one point after the other, each time started again from the newest checkpoint, to its end."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from tests.kafka.broker import Broker
+from tests.kafka.drivers import Driver, newest_checkpoint
+from tests.kafka.proxy import Moment, Proxy, Request
+from tests.kafka.sink_program import EXACT
+
+Point = tuple[Request, int, Moment]
+
+COMMIT: tuple[Point, ...] = (
+    (Request.INIT_PRODUCER_ID, 1, Moment.BEFORE),
+    (Request.INIT_PRODUCER_ID, 1, Moment.ANSWERED),
+    (Request.OFFSET_FETCH, 2, Moment.BEFORE),
+    (Request.OFFSET_FETCH, 2, Moment.ANSWERED),
+    (Request.ADD_PARTITIONS_TO_TXN, 1, Moment.BEFORE),
+    (Request.ADD_PARTITIONS_TO_TXN, 1, Moment.ANSWERED),
+    (Request.PRODUCE, 1, Moment.BEFORE),
+    (Request.PRODUCE, 1, Moment.ANSWERED),
+    (Request.PRODUCE, 4, Moment.BEFORE),
+    (Request.ADD_OFFSETS_TO_TXN, 2, Moment.ANSWERED),
+    (Request.TXN_OFFSET_COMMIT, 2, Moment.BEFORE),
+    (Request.TXN_OFFSET_COMMIT, 2, Moment.ANSWERED),
+    (Request.END_TXN, 2, Moment.BEFORE),
+    (Request.END_TXN, 2, Moment.ANSWERED),
+    (Request.END_TXN, 2, Moment.AFTER),
+)
+"""Where a driver can die over a commit: init, marker check, begin, produce, offsets, commit, acknowledgement.
+
+The first transaction announces the job and commits what its snapshot covers, the second is of a checkpoint."""
+
+
+class Door:
+    """A broker behind a proxy."""
+
+    def __init__(self, directory: Path) -> None:
+        self.proxy = Proxy()
+        self.broker = Broker(directory, f"advertised.listeners=PLAINTEXT://{self.proxy.address}")
+        host, _, port = self.broker.bootstrap.partition(":")
+        self.proxy.target = (host, int(port))
+
+    def close(self) -> None:
+        self.broker.kill()
+        self.proxy.close()
+
+    def die_at(self, driver: Driver, point: Point) -> bool:
+        """Kill a driver at a point; False if it has come to its end before."""
+        self.proxy.set_rule(*point, driver.kill)
+        said = driver.end()
+        self.proxy.clear()
+        assert driver.process.exitcode in (-9, 0), said
+        return driver.process.exitcode == -9
+
+    def end_of(self, directory: Path, topic: str, mode: str) -> None:
+        """Let the job come to its end from where it is, and compare what readers see."""
+        said = Driver(directory, self.proxy.address, topic, mode, newest_checkpoint(directory)).end()
+        assert "finished" in said, said
+        self.compare(topic)
+
+    def compare(self, topic: str) -> None:
+        """Nothing lost, nothing doubled."""
+        seen = Counter(self.broker.committed_values(topic))
+        lost, doubled = EXACT - seen, seen - EXACT
+        assert (sum(lost.values()), sum(doubled.values())) == (0, 0), f"lost, doubled in {topic}"
+
+    def journey(self, directory: Path, mode: str, points: Iterable[Point]) -> int:
+        """Kill one driver after the other; how many were."""
+        topic = self.broker.create_topic(3)
+        kills = 0
+        for point in points:
+            driver = Driver(directory, self.proxy.address, topic, mode, newest_checkpoint(directory))
+            if not self.die_at(driver, point):
+                self.compare(topic)
+                return kills
+            kills += 1
+        self.end_of(directory, topic, mode)
+        return kills
+
+    def killed_after(self, directory: Path, mode: str, delays: Iterable[float]) -> int:
+        """Kill drivers that many seconds after their first request for a transaction; how many were."""
+        topic = self.broker.create_topic(3)
+        kills = 0
+        for delay in delays:
+            driver = Driver(directory, self.proxy.address, topic, mode, newest_checkpoint(directory))
+            timer = threading.Timer(delay, driver.kill)
+            self.proxy.set_rule(Request.END_TXN, 1, Moment.AFTER, timer.start)
+            said = driver.end()
+            self.proxy.clear()
+            with suppress(RuntimeError):
+                timer.cancel()
+            assert driver.process.exitcode in (-9, 0), said
+            if driver.process.exitcode == 0:
+                self.compare(topic)
+                return kills
+            kills += 1
+        self.end_of(directory, topic, mode)
+        return kills
