@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from tests.kafka.broker import Broker
@@ -77,26 +75,6 @@ class Door:
         for point in points:
             driver = Driver(directory, self.proxy.address, topic, mode, newest_checkpoint(directory))
             if not self.die_at(driver, point):
-                self.compare(topic)
-                return kills
-            kills += 1
-        self.end_of(directory, topic, mode)
-        return kills
-
-    def killed_after(self, directory: Path, mode: str, delays: Iterable[float]) -> int:
-        """Kill drivers that many seconds after their first request for a transaction; how many were."""
-        topic = self.broker.create_topic(3)
-        kills = 0
-        for delay in delays:
-            driver = Driver(directory, self.proxy.address, topic, mode, newest_checkpoint(directory))
-            timer = threading.Timer(delay, driver.kill)
-            self.proxy.set_rule(Request.END_TXN, 1, Moment.AFTER, timer.start)
-            said = driver.end()
-            self.proxy.clear()
-            with suppress(RuntimeError):
-                timer.cancel()
-            assert driver.process.exitcode in (-9, 0), said
-            if driver.process.exitcode == 0:
                 self.compare(topic)
                 return kills
             kills += 1

@@ -15,10 +15,10 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.errors import ConfigError, StorageError
 from tidemark.paths import join, name_of
 from tidemark.plan.vertex import Vertex
-from tidemark.runtime.sinks.claim import Claim
+from tidemark.runtime.claim import Claim
+from tidemark.runtime.places import Place, open_place
 from tidemark.runtime.sinks.driver import TransactionalSink
 from tidemark.runtime.sinks.frontier import FRONTIER, Frontier
-from tidemark.runtime.sinks.places import Place, open_place
 from tidemark.runtime.sinks.staged_files import StagedFile
 
 __all__ = ["ClaimedSink"]

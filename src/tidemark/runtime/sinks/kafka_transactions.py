@@ -20,7 +20,7 @@ import msgspec
 
 from tidemark.api.connectors.kafka.serialization import OutgoingRecords
 from tidemark.errors import StorageError, StorageVerdict, TidemarkError
-from tidemark.runtime.kafka.client import KafkaClients, confluent, is_fenced
+from tidemark.runtime.kafka.client import QUIET, KafkaClients, confluent, is_fenced
 from tidemark.runtime.sinks.frontier import Frontier
 from tidemark.runtime.sinks.kafka_records import send
 
@@ -57,9 +57,8 @@ def read_marker(clients: KafkaClients, place: MarkerPlace) -> tuple[Marker | Non
     Raises:
         StorageError: No broker answered, or there is an offset that no sink has stored.
     """
-    consumer = clients.consumer(
-        **{"group.id": place.group, "isolation.level": "read_committed", "enable.auto.commit": "false"}
-    )
+    asked = {"group.id": place.group, "isolation.level": "read_committed", "enable.auto.commit": "false"}
+    consumer = clients.consumer(**QUIET, **asked)
     kafka = confluent()
     try:
         with clients.mapped(f"read the marker of group '{place.group}'", topic=place.topic):
