@@ -16,8 +16,8 @@ import msgspec
 
 from tidemark.errors import MetadataError
 from tidemark.paths import is_local, same_host
-from tidemark.runtime.sinks.claim import AREA, areas_of
-from tidemark.runtime.sinks.places import open_place
+from tidemark.runtime.claim import AREA, areas_of
+from tidemark.runtime.places import open_place
 from tidemark.runtime.sinks.staged_files import StagedFile
 
 __all__ = ["StagedGroup", "decode_groups", "encode_groups", "waits_elsewhere"]
