@@ -139,6 +139,9 @@ class KafkaClients:
             yield
         except kafka.KafkaException as exc:
             raise self.error(exc.args[0], doing, topic=topic) from None
+        except SystemError:
+            # What the client's C code leaves of a fatal error that came twice.
+            raise StorageError(f"{self.what} cannot {doing}: its client has failed for good.") from None
         except (TypeError, ValueError) as exc:
             raise ConfigError(self._properties.redacted(f"{self.what} cannot {doing}: {exc}.")) from None
 

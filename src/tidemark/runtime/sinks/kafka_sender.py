@@ -59,8 +59,9 @@ class Sender:
         Raises:
             ConfigError, StorageError: One was not.
         """
-        while self._producer.flush(_SLICE_S):
-            self._check()
+        with self._clients.mapped("write"):
+            while self._producer.flush(_SLICE_S):
+                self._check()
         self._check()
 
     def _failed(self, error: Any, message: Any) -> None:

@@ -127,6 +127,9 @@ class Transactions:
             self._await_delivery()
             self._producer.send_offsets_to_transaction([offset], self._group, self._clients.timeout_s)
             self._producer.commit_transaction(self._clients.timeout_s)
+        except SystemError:
+            # What the client's C code leaves of a fatal error, being fenced among them, if it came twice.
+            raise ProducerFenced("the producer has failed for good") from None
         except kafka.KafkaException as exc:
             error = exc.args[0]
             self._check()
