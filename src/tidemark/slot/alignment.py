@@ -21,9 +21,11 @@ class AlignmentTimes:
         self._began.setdefault(checkpoint_id, {}).setdefault(vertex, time.perf_counter())
 
     def end(self, vertex: int, checkpoint_id: int) -> None:
-        """The last one has."""
-        took = time.perf_counter() - self._began[checkpoint_id].pop(vertex)
-        self._longest[checkpoint_id] = max(took, self._longest.get(checkpoint_id, 0.0))
+        """The last one has; one that was the first, too, waited for nothing."""
+        began = self._began.get(checkpoint_id, {}).pop(vertex, None)
+        if began is not None:
+            took = time.perf_counter() - began
+            self._longest[checkpoint_id] = max(took, self._longest.get(checkpoint_id, 0.0))
 
     def take(self, checkpoint_id: int) -> int:
         """The longest wait in milliseconds; the checkpoint is forgotten."""

@@ -85,6 +85,8 @@ class SlotHost:
         self._failed: FailureInfo | None = None
         self._deployment: Deployment | None = None
         """What is deployed, None while nothing is."""
+        self.is_continuous = False
+        """Whether barriers come on the channels of what was deployed last; late frames of it are to be understood."""
         self._state: TaskStateManager | None = None
         self._local: LocalCopies | None = None
         """Copies of checkpoints on this machine; they outlive the attempt."""
@@ -109,6 +111,7 @@ class SlotHost:
             self.reset()
             state = self._state = TaskStateManager(deployment, self._storage, self._scratch)
             self._deployment = deployment
+            self.is_continuous = deployment.channels > 0
             self._local = state.local
             try:
                 vertices = [
@@ -218,7 +221,6 @@ class SlotHost:
         self, task: SlotSubtask, gate: Gate, header: ChannelHeader, request: CutRequest
     ) -> ChannelAnswer:
         """Take a barrier; the last one cuts the operator, the last operator completes the slot's part."""
-        self._alignment.begin(header.vertex, request.checkpoint_id)
         if gate.barrier(header.channel, request.checkpoint_id):
             self._alignment.end(header.vertex, request.checkpoint_id)
             self._released.notify_all()
@@ -227,6 +229,8 @@ class SlotHost:
                     self.on_cut(request)
             except CheckpointError as exc:
                 self.on_declined(request, exc)
+        elif gate.behind(header.channel) is not None:
+            self._alignment.begin(header.vertex, request.checkpoint_id)
         timer = task.operator.next_processing_timer()
         return ChannelAnswer("ok", timer, gate.watermark, gate.idle)
 
@@ -306,12 +310,6 @@ class SlotHost:
             for vertex_id, task in list(self._tasks.items())
             if isinstance(task.operator, SourceOperator)
         }
-
-    @property
-    def is_continuous(self) -> bool:
-        """Whether barriers come on the channels of what is deployed."""
-        deployment = self._deployment
-        return deployment is not None and deployment.channels > 0
 
     def current_attempt(self) -> int:
         """The attempt that is deployed, -1 if none is or if it has failed here, perhaps amid a record."""

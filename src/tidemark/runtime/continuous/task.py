@@ -155,6 +155,8 @@ class ContinuousTask:
         self._readings: deque[_Reading] = deque()
         self._read_out: dict[int, dict[str, Any]] = {}
         """Source -> split that has ended -> where."""
+        self._newly_ended: dict[int, dict[str, Any]] = {}
+        """Of these, the ones the driver was not told of as progress."""
         self._barriers: deque[_Barrier] = deque()
         self._timers: dict[tuple[int, int], int] = {}
         self._settling = False
@@ -340,7 +342,9 @@ class ContinuousTask:
 
     def _end_of_split(self, reading: _Reading) -> None:
         source, split = reading.source.id, reading.split.id
-        self._read_out.setdefault(source, {})[split] = reading.reader.position()
+        position = reading.reader.position()
+        for known in (self._read_out, self._newly_ended):
+            known.setdefault(source, {})[split] = position
         reading.reader.close()
         self._time.close_split(source, split)
 
@@ -481,7 +485,7 @@ class ContinuousTask:
                 busy,
                 waiting,
                 idle,
-                {source: dict(splits) for source, splits in self._read_out.items()},
+                self._newly_ended,
                 staged,
                 dict(report.side_records),
                 self._time.groups(),
@@ -490,3 +494,4 @@ class ContinuousTask:
         report.records_in = 0
         report.records_out.clear()
         report.side_records.clear()
+        self._newly_ended = {}
