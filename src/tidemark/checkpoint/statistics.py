@@ -72,6 +72,8 @@ class SubtaskRecord:
     written_size: int
     sync_ms: int
     async_ms: int
+    alignment_ms: int = 0
+    """Of the slot it is in: the longest wait of its operators for their last barrier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,13 @@ class CheckpointStatistics:
         known = self._subtasks.setdefault(event.checkpoint_id, {})
         for uid, state in event.states.items():
             record = SubtaskRecord(
-                state.index, now, state.state_size, state.written_size, state.sync_ms, state.async_ms
+                state.index,
+                now,
+                state.state_size,
+                state.written_size,
+                state.sync_ms,
+                state.async_ms,
+                event.alignment_ms,
             )
             known[uid] = (*known.get(uid, ()), record)
         self._subtasks_kept += len(event.states)

@@ -235,6 +235,10 @@ class JobExecution:
             self.run_epoch(work)
         return work is not None
 
+    def marks(self) -> dict[str, int]:
+        """Uid -> watermark of every vertex that has one of its own, for displays; from any thread."""
+        return self.watermarks.marks()
+
     def finished(self) -> bool:
         """Whether the end of all input has passed every operator."""
         return self.watermarks.finished()

@@ -193,6 +193,8 @@ class LiveJobView:
             parallelism=settings.parallelism,
             max_parallelism=settings.max_parallelism,
             batch_mode=settings.batch_mode,
+            mode=progress.mode,
+            mode_reason=progress.mode_reason,
             target=settings.configuration.get(Options.EXECUTION_TARGET),
             state_backend=type(settings.state_backend).__name__,
             checkpoint_storage=type(settings.checkpoint_storage).__name__
@@ -234,6 +236,7 @@ class LiveJobView:
                         told["watermark"],
                         slot["host"],
                         told["native"],
+                        told["held_back"],
                     )
                 )
         return tuple(
@@ -255,7 +258,14 @@ class LiveJobView:
         records_in, records_out = progress.records_in(vertex), progress.records_out.get(vertex.id, 0)
         since = round(self._runner.started_at * 1000)
         rate_in, rate_out = self._rates.records(vertex.uid, now, since, records_in, records_out)
+        in_slots = vertex.placement.value == "slot"
         shares = [subtask.busy for subtask in subtasks if subtask.busy is not None]
+        # A slot answers before it is sent more, so it never waits for those behind it; tasks wait for slots.
+        busy = round(sum(shares) / len(shares), 4) if shares else None
+        waits, idle = (0.0 if in_slots else None), None if busy is None else round(1 - busy, 4)
+        of_tasks = None if in_slots else progress.mean_shares()
+        if of_tasks is not None:
+            busy, waits, idle = of_tasks
         return VertexFacts(
             id=self._ids[vertex.id],
             uid=vertex.uid,
@@ -263,7 +273,7 @@ class LiveJobView:
             kind=vertex.kind.value,
             parallelism=vertex.parallelism,
             max_parallelism=vertex.max_parallelism,
-            in_slots=vertex.placement.value == "slot",
+            in_slots=in_slots,
             inputs=tuple([Input(self._ids[edge.source], edge.ship.value) for edge in vertex.inputs]),
             records_in=records_in,
             records_out=records_out,
@@ -271,13 +281,16 @@ class LiveJobView:
             records_out_per_second=rate_out,
             watermark=marks.get(vertex.id),
             state_bytes=sizes.get(self._ids[vertex.id]),
-            busy=round(sum(shares) / len(shares), 4) if shares else None,
+            busy=busy,
             subtasks=subtasks,
+            backpressured=waits,
+            idle=idle,
+            spent_ms=None if of_tasks is None else progress.spent_ms,
         )
 
     def _marks(self) -> dict[int, int | None]:
         """Watermark of every vertex; what has none of its own has the lowest of its inputs."""
-        own = self._execution.watermarks.marks()
+        own = self._execution.marks()
         marks: dict[int, int | None] = {}
         for vertex in self._execution.plan.vertices.values():
             if vertex.uid in own:

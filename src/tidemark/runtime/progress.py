@@ -47,6 +47,8 @@ class Progress:
     """Metrics of the user's functions in slots, as of the last statistics."""
     shares: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     """Task of a continuous job -> how much of its time it lately worked, waited for slots, had nothing to do."""
+    spent_ms: tuple[int, int, int] = (0, 0, 0)
+    """The same of all tasks over all attempts, in ms."""
     task_metrics: dict[str, Any] = field(default_factory=dict)
     """Counters of functions fused into tasks, summed over all epochs."""
 
@@ -81,6 +83,22 @@ class Progress:
             count for (source, _tag), count in list(self.side_records.items()) if source == edge.source
         )
         return self.records_out.get(edge.source, 0) - sides
+
+    def spent(self, task: int, busy_ms: int, waiting_ms: int, idle_ms: int) -> None:
+        """A task tells what it did with its time since it last told."""
+        told = busy_ms, waiting_ms, idle_ms
+        if total := sum(told):
+            self.shares[task] = busy_ms / total, waiting_ms / total, idle_ms / total
+        busy, waiting, idle = self.spent_ms
+        self.spent_ms = busy + busy_ms, waiting + waiting_ms, idle + idle_ms
+
+    def mean_shares(self) -> tuple[float, float, float] | None:
+        """The shares of a vertex that runs in the tasks; None in epochs, and before any was told."""
+        told = list(self.shares.values())
+        if not told:
+            return None
+        busy, waiting, idle = (round(sum(part) / len(told), 4) for part in zip(*told, strict=True))
+        return busy, waiting, idle
 
     def note_mode(self, continuous: bool, reason: str) -> None:
         """Say how the job runs, and why."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["find_or_create_session"]
+__all__ = ["active_session", "find_or_create_session"]
 
 _log = logging.getLogger(__name__)
 
@@ -47,9 +47,7 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     """
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is None:
-        active = _default_session(SparkSession)
+    active = active_session()
     if active is not None:
         _advise(active)
         return active, False
@@ -67,6 +65,15 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(os.environ.get("TIDEMARK_SPARK_LOG_LEVEL", "ERROR"))
     return session, True
+
+
+def active_session() -> SparkSession | None:
+    """The session of this process, if there is one; nothing is started."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or _default_session(SparkSession)
 
 
 def _default_session(session_class: Any) -> Any:

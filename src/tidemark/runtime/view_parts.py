@@ -141,6 +141,7 @@ def _checkpoint(
         written_size=record.written_size,
         sync_ms=record.sync_ms,
         async_ms=record.async_ms,
+        alignment_ms=record.alignment_ms,
         directory=record.directory,
         reason=None if record.reason is None else record.reason.value,
         message=record.message,
@@ -150,7 +151,13 @@ def _checkpoint(
             vertex_id(uid): tuple(
                 [
                     CheckpointSubtask(
-                        s.index, s.acknowledged_at, s.state_size, s.written_size, s.sync_ms, s.async_ms
+                        s.index,
+                        s.acknowledged_at,
+                        s.state_size,
+                        s.written_size,
+                        s.sync_ms,
+                        s.async_ms,
+                        s.alignment_ms,
                     )
                     for s in subtasks
                 ]

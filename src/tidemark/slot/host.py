@@ -211,6 +211,7 @@ class SlotHost:
                     gate.enter(header.channel, header.sequence)
                     return self._barrier(task, gate, header, pickle.loads(body)), b""
                 if gate.holds(header.channel):
+                    gate.note_held(header.channel, header.sequence)
                     return None
                 gate.enter(header.channel, header.sequence)
                 return task.process_channel(header, body, gate, self._mailbox.run, self.queryable)
@@ -359,7 +360,10 @@ class SlotHost:
             return {
                 "slot": None if deployment is None else deployment.slot,
                 "metrics": self.metrics.snapshot(),
-                "operators": {task.info.uid: operator_figures(task) for task in self._tasks.values()},
+                "operators": {
+                    task.info.uid: operator_figures(task, self._gates.get(vertex))
+                    for vertex, task in self._tasks.items()
+                },
             }
 
         return self._mailbox.ask(collect, timeout)  # type: ignore[no-any-return]

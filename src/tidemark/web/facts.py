@@ -61,6 +61,8 @@ class SubtaskFacts(msgspec.Struct, frozen=True):
     host: str = ""
     native: dict[str, int] = {}
     """Figures of its RocksDB store that were asked for."""
+    held_back: int = 0
+    """Frames that had to wait behind a barrier, in continuous execution."""
 
 
 class VertexFacts(msgspec.Struct, frozen=True):
@@ -82,8 +84,13 @@ class VertexFacts(msgspec.Struct, frozen=True):
     state_bytes: int | None = None
     """Of the newest completed snapshot."""
     busy: float | None = None
-    """Share of the time since the last look that its subtasks were at work."""
+    """Share of the time since the last look that its subtasks were at work; in tasks that last, that the tasks were."""
     subtasks: tuple[SubtaskFacts, ...] = ()
+    backpressured: float | None = None
+    """Share of the time that it waited for those behind it."""
+    idle: float | None = None
+    spent_ms: tuple[int, int, int] | None = None
+    """Milliseconds busy, back-pressured and idle of tasks that last, over all of them; None elsewhere."""
 
 
 class SlotFacts(msgspec.Struct, frozen=True):
@@ -143,7 +150,7 @@ class JobFacts(msgspec.Struct, frozen=True):
     replayed: int = 0
     records_in_per_second: float = 0.0
     latency_ms: float | None = None
-    """How long the last epoch took."""
+    """How long the last epoch took; in continuous execution, records lately from being read to having arrived."""
     latency: dict[str, float] = {}
     """Quantiles of the latencies that were taken, in ms; empty if none are."""
     watermark: int | None = None
@@ -152,6 +159,9 @@ class JobFacts(msgspec.Struct, frozen=True):
     parallelism: int = 1
     max_parallelism: int | None = None
     batch_mode: bool = False
+    mode: str = ""
+    """`epochs` or `continuous`."""
+    mode_reason: str = ""
     target: str = ""
     state_backend: str = ""
     checkpoint_storage: str = ""
@@ -186,6 +196,7 @@ class CheckpointSubtask(msgspec.Struct, frozen=True):
     written_size: int
     sync_ms: int
     async_ms: int
+    alignment_ms: int = 0
 
 
 class CheckpointFacts(msgspec.Struct, frozen=True):
@@ -203,6 +214,8 @@ class CheckpointFacts(msgspec.Struct, frozen=True):
     written_size: int = 0
     sync_ms: int = 0
     async_ms: int = 0
+    alignment_ms: int = 0
+    """Longest time an operator waited for its last barrier; 0 in epochs."""
     directory: str | None = None
     reason: str | None = None
     message: str | None = None

@@ -80,6 +80,7 @@ def details(job: JobFacts) -> dict[str, Any]:
         "status-counts": counts,
         "plan": plan(job),
         "attempt": job.attempt,
+        "execution": {"mode": job.mode, "reason": job.mode_reason},
         "epoch": job.epoch,
         "records": job.records,
         "replayed-records": job.replayed,
@@ -111,7 +112,9 @@ def _vertex(job: JobFacts, vertex: VertexFacts, status: str) -> dict[str, Any]:
 
 def vertex_metrics(vertex: VertexFacts, busy_ms: int, lifetime: int) -> dict[str, Any]:
     """The figures of a vertex: Flink's, then ours."""
-    known = vertex.in_slots
+    waited, idle = 0, max(0, lifetime * vertex.parallelism - busy_ms) if vertex.in_slots else 0
+    if vertex.spent_ms is not None:
+        busy_ms, waited, idle = vertex.spent_ms
     return {
         "read-bytes": 0,
         "read-bytes-complete": False,
@@ -122,16 +125,15 @@ def vertex_metrics(vertex: VertexFacts, busy_ms: int, lifetime: int) -> dict[str
         "write-records": vertex.records_out,
         "write-records-complete": True,
         "accumulated-busy-time": busy_ms,
-        "accumulated-idle-time": max(0, lifetime * vertex.parallelism - busy_ms) if known else 0,
-        "accumulated-backpressured-time": 0,
+        "accumulated-idle-time": idle,
+        "accumulated-backpressured-time": waited,
         "records-in-per-second": vertex.records_in_per_second,
         "records-out-per-second": vertex.records_out_per_second,
         "watermark": vertex.watermark,
         "state-bytes": vertex.state_bytes,
         "busy": vertex.busy,
-        "idle": None if vertex.busy is None else round(1 - vertex.busy, 4),
-        # A slot answers before it is sent more, so it never waits for those behind it.
-        "backpressured": 0.0 if known else None,
+        "idle": vertex.idle,
+        "backpressured": vertex.backpressured,
     }
 
 

@@ -55,7 +55,9 @@ def vertex_subtasks(vertex: VertexFacts) -> Sequence[SubtaskFacts]:
     """The subtasks of a vertex; one that runs in Spark's tasks has none of its own and is shown as one."""
     if vertex.in_slots:
         return vertex.subtasks
-    return (SubtaskFacts(0, vertex.records_in, vertex.records_out, watermark=vertex.watermark),)
+    return (
+        SubtaskFacts(0, vertex.records_in, vertex.records_out, busy=vertex.busy, watermark=vertex.watermark),
+    )
 
 
 def subtask_metrics(vertex: VertexFacts, subtask: SubtaskFacts) -> dict[str, Any]:
@@ -71,9 +73,12 @@ def subtask_metrics(vertex: VertexFacts, subtask: SubtaskFacts) -> dict[str, Any
         metrics["currentInputWatermark"] = subtask.watermark
     if subtask.busy is not None:
         metrics["busyTimeMsPerSecond"] = round(subtask.busy * 1000, 1)
-        metrics["idleTimeMsPerSecond"] = round((1 - subtask.busy) * 1000, 1)
-        metrics["backPressuredTimeMsPerSecond"] = 0
-        metrics["accumulateBusyTimeMs"] = subtask.busy_ms
+        waits = vertex.backpressured or 0.0
+        metrics["idleTimeMsPerSecond"] = round(max(0.0, 1 - subtask.busy - waits) * 1000, 1)
+        metrics["backPressuredTimeMsPerSecond"] = round(waits * 1000, 1)
+        metrics["accumulateBusyTimeMs"] = subtask.busy_ms if vertex.spent_ms is None else vertex.spent_ms[0]
+    if vertex.in_slots:
+        metrics["heldBackFrames"] = subtask.held_back
     return metrics
 
 

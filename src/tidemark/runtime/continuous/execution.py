@@ -55,6 +55,9 @@ from tidemark.runtime.watermarks import Mark, combined, strategy_of
 
 __all__ = ["ContinuousExecution"]
 
+_LATENCY_MS = 1000
+"""How often tasks measure latency at least: they read nothing until what they have read has arrived everywhere."""
+
 
 class ContinuousExecution(JobExecution):
     """A continuous job over all its attempts."""
@@ -78,7 +81,8 @@ class ContinuousExecution(JobExecution):
         self._aligned = settings.checkpointing.mode is not CheckpointingMode.AT_LEAST_ONCE
         self._outputs = TaskOutputs(self._tasks)
         self._finished: set[int] = set()
-        self._watermarks: dict[int, int] = {}
+        self._claims: dict[int, dict[int, tuple[int, bool]]] = {}
+        """Task -> what it last said of event time towards each vertex."""
         self._task_metrics: dict[int, dict[str, Any]] = {}
         self._past_metrics: dict[str, Any] = {}
         self._restored_marks: dict[str, int] = {}
@@ -111,7 +115,8 @@ class ContinuousExecution(JobExecution):
     def _forget_tasks(self) -> None:
         self._outputs = TaskOutputs(self._tasks)
         self._finished.clear()
-        self._watermarks.clear()
+        self._claims.clear()
+        self.progress.shares.clear()
         for metrics in self._task_metrics.values():
             add_numbers(self._past_metrics, metrics)
         self._task_metrics.clear()
@@ -146,6 +151,7 @@ class ContinuousExecution(JobExecution):
             max(0, configuration.get(Options.BUFFER_TIMEOUT) or 0),
             configuration.get(Options.AUTO_WATERMARK_INTERVAL),
             publish_at_once=not self.settings.checkpointing.enabled,
+            latency_interval_ms=min(_LATENCY_MS, configuration.get(Options.LATENCY_INTERVAL) or _LATENCY_MS),
         )
 
     # Steps
@@ -248,12 +254,12 @@ class ContinuousExecution(JobExecution):
             self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
         for side, count in event.side_records.items():
             self.progress.side_records[side] = self.progress.side_records.get(side, 0) + count
-        total = event.busy_ms + event.waiting_ms + event.idle_ms
-        if total:
-            shares = event.busy_ms / total, event.waiting_ms / total, event.idle_ms / total
-            self.progress.shares[event.task] = shares
-        self._watermarks[event.task] = event.watermark
-        self.progress.watermark = min(self._watermarks.values(), default=MIN_WATERMARK)
+        self.progress.spent(event.task, event.busy_ms, event.waiting_ms, event.idle_ms)
+        if event.latency_ms is not None:
+            self.progress.last_epoch_ms = event.latency_ms
+            self.latency.mark(self.clock.now(), event.latency_ms)
+        self._claims[event.task] = event.marks
+        self.progress.watermark = min(self.marks().values(), default=MIN_WATERMARK)
         self._task_metrics[event.task] = event.metrics
         self.progress.task_metrics = dict(self._past_metrics)
         for metrics in self._task_metrics.values():
@@ -266,6 +272,14 @@ class ContinuousExecution(JobExecution):
             self._finished.add(event.task)
         else:
             self._finished.discard(event.task)
+
+    def marks(self) -> dict[str, int]:
+        """How far event time has come towards every vertex, over all tasks."""
+        told = list(self._claims.values())
+        return {
+            vertex.uid: combined([Mark(*marks[vertex.id]) for marks in told if vertex.id in marks]).time
+            for vertex in self.plan.vertices.values()
+        }
 
     def _align_sources(self, event: TaskProgress) -> None:
         """Let no source run further ahead of the slowest one of its group than it is allowed."""

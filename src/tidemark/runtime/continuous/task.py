@@ -21,7 +21,7 @@ from tidemark.api.graph import NodeKind
 from tidemark.clock import Clock
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Placement, Vertex
-from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
+from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.protocol.channels import ChannelAnswer
 from tidemark.protocol.reports import TaskReport
 from tidemark.protocol.tasks import (
@@ -160,7 +160,12 @@ class ContinuousTask:
         self._barriers: deque[_Barrier] = deque()
         self._timers: dict[tuple[int, int], int] = {}
         self._settling = False
-        """A source said how far time is: that has to arrive everywhere before more is read."""
+        """What is under way has to arrive everywhere before more is read, so that a source's own watermark overtakes
+        nothing, or because its time is measured."""
+        self._measured = now
+        self._measuring: float | None = None
+        """When the records were read whose arrival is measured."""
+        self._latency_ms: float | None = None
         self._paused = False
         self._draining = False
         """Every source is to end here, and has not yet."""
@@ -334,11 +339,18 @@ class ContinuousTask:
             if len(records):
                 if timeout and len(records) < _READ:
                     self._read_at = self._clock.now() + timeout
+                self._measure()
                 self._flow.push(reading.source.id, records)
                 for vertex, newest in self._flow.stamped(fused=True):
                     self._time.stamped(vertex, reading.source.id, reading.split.id, newest)
                 return True
         return False
+
+    def _measure(self) -> None:
+        """Now and then: how long the records that are about to be pushed take until they have arrived everywhere."""
+        now = self._clock.now()
+        if not 0 <= now - self._measured < self._directive.latency_interval_ms:
+            self._measured, self._measuring, self._settling = now, time.perf_counter(), True
 
     def _end_of_split(self, reading: _Reading) -> None:
         source, split = reading.source.id, reading.split.id
@@ -386,6 +398,9 @@ class ContinuousTask:
             self._advance_time()
         if self._settling and not self._is_under_way() and not self._time.changed:
             self._settling = False
+            if self._measuring is not None:
+                self._latency_ms = (time.perf_counter() - self._measuring) * 1000
+                self._measuring = None
         due = [place for place, at in self._timers.items() if at <= now]
         for vertex, slot in due:
             del self._timers[vertex, slot]
@@ -473,14 +488,13 @@ class ContinuousTask:
             staged = self._close_parts()
         report = self._flow.report
         busy, waiting, idle = self._shares.take()
-        lowest = min((claim.time for claim in self._claims.values() if not claim.idle), default=MAX_WATERMARK)
         self._tell(
             TaskProgress(
                 self.number,
                 report.records_in,
                 dict(report.records_out),
                 self._flow.metrics(),
-                lowest,
+                {vertex: (claim.time, claim.idle) for vertex, claim in self._claims.items()},
                 finished,
                 busy,
                 waiting,
@@ -489,9 +503,11 @@ class ContinuousTask:
                 staged,
                 dict(report.side_records),
                 self._time.groups(),
+                self._latency_ms,
             )
         )
         report.records_in = 0
         report.records_out.clear()
         report.side_records.clear()
         self._newly_ended = {}
+        self._latency_ms = None

@@ -10,6 +10,9 @@ from tidemark.web.facts import JobFacts, SubtaskFacts, VertexFacts, slot_id
 
 __all__ = ["ROUTES"]
 
+_LOW, _HIGH = 0.1, 0.5
+"""Up to which share of waiting Flink calls back-pressure none, and low."""
+
 
 def _subtasks(vertex: VertexFacts) -> list[SubtaskFacts]:
     """One for every index; of those that run in tasks, or have said nothing yet, only the index is known."""
@@ -82,26 +85,29 @@ def _watermarks(call: Call) -> list[dict[str, Any]]:
 
 def _backpressure(call: Call) -> dict[str, Any]:
     vertex = call.vertex()
-    if not vertex.in_slots:
+    if vertex.backpressured is None:
         # Flink's word for "nobody knows".
         return {"status": "deprecated", "subtasks": []}
+    waits = vertex.backpressured
+    level = "ok" if waits <= _LOW else "low" if waits <= _HIGH else "high"
+    levels = {"backpressureLevel": level, "backpressure-level": level}
     return {
         "status": "ok",
-        "backpressureLevel": "ok",
-        "backpressure-level": "ok",
+        **levels,
         "end-timestamp": call.job().facts().now,
         "subtasks": [
-            {
-                "subtask": subtask.index,
-                "backpressureLevel": "ok",
-                "backpressure-level": "ok",
-                "ratio": 0.0,
-                "busyRatio": subtask.busy,
-                "idleRatio": None if subtask.busy is None else round(1 - subtask.busy, 4),
-            }
+            {"subtask": subtask.index, **levels, "ratio": waits, **_ratios(vertex, subtask)}
             for subtask in _subtasks(vertex)
         ],
     }
+
+
+def _ratios(vertex: VertexFacts, subtask: SubtaskFacts) -> dict[str, float | None]:
+    """Of a subtask in a slot its own; tasks share what all of them do."""
+    if not vertex.in_slots:
+        return {"busyRatio": vertex.busy, "idleRatio": vertex.idle}
+    busy = subtask.busy
+    return {"busyRatio": busy, "idleRatio": None if busy is None else round(1 - busy, 4)}
 
 
 def _times(call: Call) -> dict[str, Any]:
