@@ -160,11 +160,10 @@ class ContinuousTask:
         self._barriers: deque[_Barrier] = deque()
         self._timers: dict[tuple[int, int], int] = {}
         self._settling = False
-        """What is under way has to arrive everywhere before more is read, so that a source's own watermark overtakes
-        nothing, or because its time is measured."""
+        """A source said how far time is: that has to arrive everywhere before more is read."""
         self._measured = now
         self._measuring: float | None = None
-        """When the records were read whose arrival is measured."""
+        """When the records were read whose arrival everywhere is measured; no more are read meanwhile."""
         self._latency_ms: float | None = None
         self._paused = False
         self._draining = False
@@ -239,7 +238,7 @@ class ContinuousTask:
         self._pass_time()
         if self._barriers:
             moved |= self._inject()
-        elif not self._paused and not self._settling and not self._is_backlogged():
+        elif self._may_read():
             moved |= self._read()
         self._send_rows()
         self._report()
@@ -252,7 +251,7 @@ class ContinuousTask:
 
     def wake_fds(self) -> list[int]:
         """Descriptors that become readable when a split has something."""
-        if self._paused or self._barriers or self._is_backlogged():
+        if not self._may_read():
             return []
         fds = [reading.reader.wake_fd() for reading in self._readings]
         return [fd for fd in fds if fd is not None]
@@ -262,7 +261,7 @@ class ContinuousTask:
         now = self._clock.now()
         due = [self._ticked + self._interval(), *self._timers.values()]
         polled = [reading for reading in self._readings if reading.reader.wake_fd() is None]
-        if polled and not (self._paused or self._barriers or self._is_backlogged()):
+        if polled and self._may_read():
             due.append(now + max(1, self._directive.buffer_timeout_ms))
         return max(0.0, (min(due) - now) / 1000)
 
@@ -284,6 +283,7 @@ class ContinuousTask:
         """Pass on what a slot has answered."""
         if self._plan.vertices[vertex_id].kind is NodeKind.SOURCE:
             self._flow.report.records_in += len(records)
+            self._measure()
         self._flow.emit(vertex_id, tag, records)
         for vertex, newest in self._flow.stamped(fused=False):
             self._time.stamped(vertex, None, None, newest)
@@ -307,6 +307,10 @@ class ContinuousTask:
         reader = open_reader(source, split, self.number % source.parallelism)
         self._time.open_split(source.id, split.id)
         self._readings.append(_Reading(source, split, reader))
+
+    def _may_read(self) -> bool:
+        waits = self._paused or self._settling or self._measuring is not None or self._barriers
+        return not waits and not self._is_backlogged()
 
     def _is_backlogged(self) -> bool:
         return any(exchange.backlogged for exchange in self._exchanges.values())
@@ -350,7 +354,15 @@ class ContinuousTask:
         """Now and then: how long the records that are about to be pushed take until they have arrived everywhere."""
         now = self._clock.now()
         if not 0 <= now - self._measured < self._directive.latency_interval_ms:
-            self._measured, self._measuring, self._settling = now, time.perf_counter(), True
+            self._measured, self._measuring = now, time.perf_counter()
+
+    def _have_arrived(self) -> bool:
+        """Whether no records are under way; a source function may be asked for more."""
+        return not any(
+            exchange.under_way
+            for exchange in self._exchanges.values()
+            if exchange.vertex.kind is not NodeKind.SOURCE
+        )
 
     def _end_of_split(self, reading: _Reading) -> None:
         source, split = reading.source.id, reading.split.id
@@ -398,9 +410,9 @@ class ContinuousTask:
             self._advance_time()
         if self._settling and not self._is_under_way() and not self._time.changed:
             self._settling = False
-            if self._measuring is not None:
-                self._latency_ms = (time.perf_counter() - self._measuring) * 1000
-                self._measuring = None
+        if self._measuring is not None and self._have_arrived():
+            self._latency_ms = (time.perf_counter() - self._measuring) * 1000
+            self._measuring = None
         due = [place for place, at in self._timers.items() if at <= now]
         for vertex, slot in due:
             del self._timers[vertex, slot]
