@@ -121,7 +121,9 @@ class Run:
 
     def _submit(self, restored=None):
         self.drivers += 1
-        configuration = {} if restored is None else {"execution.savepoint.path": restored}
+        configuration = {"pipeline.auto-watermark-interval": "1 ms"}
+        if restored is not None:
+            configuration["execution.savepoint.path"] = restored
         environment = StreamExecutionEnvironment.get_execution_environment(
             Configuration.from_dict(configuration)
         )

@@ -502,7 +502,8 @@ class Options:
         .within(0)
         .with_description(
             "How often the time from reading records to having processed them is taken for the metrics `latency_*`; 0 "
-            "means never. All records of an epoch have the latency of the epoch."
+            "means never. All records of an epoch have the latency of the epoch; in continuous execution a task reads "
+            "nothing until those that it measures have arrived everywhere."
         )
     )
     TRACK_STATE_LATENCY = (
@@ -554,8 +555,8 @@ class Options:
         .default_value("200 ms")
         .within(0)
         .with_description(
-            "How often periodic watermark generators are asked in continuous execution; in epochs they are asked once "
-            "per epoch."
+            "How often periodic watermark generators are asked in continuous execution, 0: never; in epochs they are "
+            "asked once per epoch."
         )
     )
     EXECUTION_MODE = (

@@ -381,9 +381,7 @@ class ContinuousTask:
     # Time
 
     def refresh(self) -> None:
-        """Let generators emit, and ask subtasks that other tasks may have moved how far they are."""
-        self._ticked = self._clock.now()
-        self._time.tick(self._ticked)
+        """Ask subtasks that other tasks may have moved how far they are."""
         for vertex, exchange in self._exchanges.items():
             if exchange.vertex.kind is not NodeKind.SOURCE:
                 claim = self.claim(vertex)
@@ -405,6 +403,9 @@ class ContinuousTask:
         """Refresh when it is time, tell slots what is new, and touch those that have a timer due."""
         now = self._clock.now()
         if not 0 <= now - self._ticked < self._interval():
+            self._ticked = now
+            if self._directive.watermark_interval_ms:
+                self._time.tick(now)
             self.refresh()
         if self._time.changed:
             self._advance_time()
