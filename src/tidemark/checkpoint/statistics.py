@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tidemark.checkpoint.messages import SlotAcknowledged
+from tidemark.checkpoint.messages import BarrierTimes, SlotAcknowledged
 from tidemark.checkpoint.metadata.model import SubtaskState
 from tidemark.checkpoint.pending import PendingSnapshot
 from tidemark.errors import FailureReason
@@ -72,8 +72,8 @@ class SubtaskRecord:
     written_size: int
     sync_ms: int
     async_ms: int
-    alignment_ms: int = 0
-    """Of the slot it is in: the longest wait of its operators for their last barrier."""
+    barrier: BarrierTimes | None = None
+    """None in epochs, where no barrier travels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,10 @@ class CheckpointStatistics:
             written_size=sum(state.written_size for state in states),
             sync_ms=max((event.sync_ms for event in pending.acknowledged.values()), default=0),
             async_ms=max((event.async_ms for event in pending.acknowledged.values()), default=0),
-            alignment_ms=max((event.alignment_ms for event in pending.acknowledged.values()), default=0),
+            alignment_ms=max(
+                (b.alignment_ms for e in pending.acknowledged.values() for b in e.barriers.values()),
+                default=0,
+            ),
         )
 
     def succeeded(self, pending: PendingSnapshot, now: int, directory: str) -> None:
@@ -181,7 +184,7 @@ class CheckpointStatistics:
                 state.written_size,
                 state.sync_ms,
                 state.async_ms,
-                event.alignment_ms,
+                event.barriers.get(uid),
             )
             known[uid] = (*known.get(uid, ()), record)
         self._subtasks_kept += len(event.states)

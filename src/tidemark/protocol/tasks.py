@@ -50,8 +50,6 @@ class TaskDirective:
     watermark_interval_ms: int = 200
     publish_at_once: bool = False
     """The job has no checkpoints: what sinks stage is not held back."""
-    latency_interval_ms: int = 1000
-    """How often it is measured how long records take from being read to having arrived everywhere."""
 
 
 # Driver -> task
@@ -187,8 +185,8 @@ class TaskProgress:
     records_out: dict[int, int] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     """All so far."""
-    marks: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    """Vertex -> how far event time has come towards it on this channel, and whether that is idle."""
+    watermark: int = 0
+    """Of the slowest vertex on this channel."""
     finished: bool = False
     """The end of time has passed every vertex on this channel, and nothing is under way."""
     busy_ms: int = 0
@@ -203,8 +201,10 @@ class TaskProgress:
     """(vertex, side output) -> records it sent there."""
     groups: dict[str, int] = field(default_factory=dict)
     """Watermark alignment group -> how far the slowest of its sources is here."""
+    marks: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    """Sources, assigners and slot vertices -> watermark here, and whether they are idle."""
     latency_ms: float | None = None
-    """The newest measurement, if there is one."""
+    """How long records took from being read until everything they caused was done, if that was taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,33 @@ if TYPE_CHECKING:
     from tidemark.api.graph import Edge
     from tidemark.plan.vertex import Vertex
 
-__all__ = ["LatencyMarks", "Progress", "add_numbers", "timed_accesses"]
+__all__ = ["LatencyMarks", "Progress", "TaskTimes", "add_numbers", "timed_accesses"]
 
 _MARKS_KEPT = 128
 """As many as Flink's histograms of latencies keep."""
 _CUTS_KEPT = 1000
 """More than the checkpoints anybody keeps to restore from."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """How tasks of a continuous job have spent some time, in milliseconds."""
+
+    busy_ms: int = 0
+    waiting_ms: int = 0
+    """For slots that had not answered, with something to send."""
+    idle_ms: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.busy_ms + self.waiting_ms + self.idle_ms
+
+    def plus(self, other: TaskTimes) -> TaskTimes:
+        """Both together."""
+        return TaskTimes(
+            self.busy_ms + other.busy_ms, self.waiting_ms + other.waiting_ms, self.idle_ms + other.idle_ms
+        )
 
 
 @dataclass(slots=True)
@@ -38,6 +59,8 @@ class Progress:
     replayed: int = 0
     """Records that had been read before and were read again because an attempt failed."""
     last_epoch_ms: float = 0.0
+    latency_ms: float | None = None
+    """How long records lately took from being read until everything they caused was done; None before the first."""
     watermark: int = MIN_WATERMARK
     attempt: int = 0
     restored_from: int | None = None
@@ -45,10 +68,10 @@ class Progress:
     """Id of the first checkpoint of the current attempt."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Metrics of the user's functions in slots, as of the last statistics."""
-    shares: dict[int, tuple[float, float, float]] = field(default_factory=dict)
-    """Task of a continuous job -> how much of its time it lately worked, waited for slots, had nothing to do."""
-    spent_ms: tuple[int, int, int] = (0, 0, 0)
-    """The same of all tasks over all attempts, in ms."""
+    task_times: dict[int, TaskTimes] = field(default_factory=dict)
+    """Task of a continuous job -> how it has spent this attempt."""
+    recent_times: dict[int, TaskTimes] = field(default_factory=dict)
+    """Task of a continuous job -> how it has spent its time lately."""
     task_metrics: dict[str, Any] = field(default_factory=dict)
     """Counters of functions fused into tasks, summed over all epochs."""
 
@@ -70,6 +93,16 @@ class Progress:
         self.replayed += self.records - self._read_at.get(at, 0)
         self._read_at[at] = self.records
 
+    def spent(self, task: int, times: TaskTimes) -> None:
+        """A task says how it has spent its time since the last time it did."""
+        if times.total:
+            self.recent_times[task] = times
+            self.task_times[task] = self.task_times.get(task, TaskTimes()).plus(times)
+
+    def forget_tasks(self) -> None:
+        """Another attempt has other tasks."""
+        self.recent_times, self.task_times = {}, {}
+
     def records_in(self, vertex: Vertex) -> int:
         """Records a vertex has received over all attempts; of a source those it has read."""
         if not vertex.inputs:
@@ -83,22 +116,6 @@ class Progress:
             count for (source, _tag), count in list(self.side_records.items()) if source == edge.source
         )
         return self.records_out.get(edge.source, 0) - sides
-
-    def spent(self, task: int, busy_ms: int, waiting_ms: int, idle_ms: int) -> None:
-        """A task tells what it did with its time since it last told."""
-        told = busy_ms, waiting_ms, idle_ms
-        if total := sum(told):
-            self.shares[task] = busy_ms / total, waiting_ms / total, idle_ms / total
-        busy, waiting, idle = self.spent_ms
-        self.spent_ms = busy + busy_ms, waiting + waiting_ms, idle + idle_ms
-
-    def mean_shares(self) -> tuple[float, float, float] | None:
-        """The shares of a vertex that runs in the tasks; None in epochs, and before any was told."""
-        told = list(self.shares.values())
-        if not told:
-            return None
-        busy, waiting, idle = (round(sum(part) / len(told), 4) for part in zip(*told, strict=True))
-        return busy, waiting, idle
 
     def note_mode(self, continuous: bool, reason: str) -> None:
         """Say how the job runs, and why."""
@@ -115,7 +132,7 @@ class LatencyMarks:
         self._taken: deque[float] = deque(maxlen=_MARKS_KEPT)
 
     def mark(self, now: int, latency_ms: float) -> None:
-        """An epoch with records has ended, `latency_ms` after it began."""
+        """Everything that some records caused was done `latency_ms` after they were read."""
         if self._interval and now >= self._next:
             self._next = now + self._interval
             self._taken.append(latency_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tidemark.protocol.batch import MIN_WATERMARK
@@ -21,7 +22,8 @@ def operator_figures(task: SlotSubtask, gate: Gate | None) -> dict[str, Any]:
         "records_in": task.figures.records_in,
         "records_out": task.figures.records_out,
         "busy_ms": round(task.figures.busy_s * 1000),
-        "held_back": 0 if gate is None else gate.held_back,
+        "lived_ms": round((time.perf_counter() - task.figures.since) * 1000),
+        "held_back": None if gate is None else gate.held_back,
         "watermark": None if task.watermark == MIN_WATERMARK else task.watermark,
         "key_groups": task.info.key_groups,
         "states": [] if backend is None else [_state(d, backend) for d in backend.registered()],

@@ -169,7 +169,9 @@ def subtask_details(record: CheckpointFacts, vertex: str, parallelism: int) -> d
                 **dict.fromkeys(("buffered", "processed", "persisted"), nothing),
                 "duration": statistics_of([s.alignment_ms for s in done.values()]),
             },
-            "start_delay": nothing,
+            "start_delay": statistics_of(
+                [s.start_delay_ms for s in done.values() if s.start_delay_ms is not None]
+            ),
         },
         "subtasks": [_subtask(record, index, done.get(index)) for index in range(parallelism)],
     }
@@ -187,7 +189,8 @@ def _subtask(record: CheckpointFacts, index: int, done: CheckpointSubtask | None
         "state_size": done.state_size,
         "checkpoint": {"sync": done.sync_ms, "async": done.async_ms},
         "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": done.alignment_ms},
-        "start_delay": 0,
+        # Flink's number for what is not known: in epochs no barrier travels.
+        "start_delay": -1 if done.start_delay_ms is None else done.start_delay_ms,
         "unaligned_checkpoint": False,
         "aborted": False,
     }

@@ -21,7 +21,7 @@ from tidemark.api.graph import NodeKind
 from tidemark.clock import Clock
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Placement, Vertex
-from tidemark.protocol.batch import MIN_WATERMARK
+from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
 from tidemark.protocol.channels import ChannelAnswer
 from tidemark.protocol.reports import TaskReport
 from tidemark.protocol.tasks import (
@@ -45,6 +45,7 @@ from tidemark.protocol.tasks import (
 )
 from tidemark.runtime.continuous.channel_exchange import ChannelExchange, ChannelLink
 from tidemark.runtime.continuous.channel_time import ChannelTime
+from tidemark.runtime.continuous.latency import LatencyProbe
 from tidemark.runtime.continuous.shares import Shares
 from tidemark.runtime.continuous.sinks import RollingSink
 from tidemark.runtime.pipeline import Flow, TaskSink
@@ -123,6 +124,7 @@ class ContinuousTask:
         self._tell = tell
         self._clock = clock
         now = clock.now()
+        self.latency = LatencyProbe(time.perf_counter)
         self._time = ChannelTime(plan, directive.watermarks, directive.partition_marks, now)
         self._claims: dict[int, Mark] = {}
         self._exchanges = {
@@ -161,10 +163,6 @@ class ContinuousTask:
         self._timers: dict[tuple[int, int], int] = {}
         self._settling = False
         """A source said how far time is: that has to arrive everywhere before more is read."""
-        self._measured = now
-        self._measuring: float | None = None
-        """When the records were read whose arrival everywhere is measured; no more are read meanwhile."""
-        self._latency_ms: float | None = None
         self._paused = False
         self._draining = False
         """Every source is to end here, and has not yet."""
@@ -238,7 +236,7 @@ class ContinuousTask:
         self._pass_time()
         if self._barriers:
             moved |= self._inject()
-        elif self._may_read():
+        elif not self._paused and not self._settling and not self._is_backlogged():
             moved |= self._read()
         self._send_rows()
         self._report()
@@ -251,7 +249,7 @@ class ContinuousTask:
 
     def wake_fds(self) -> list[int]:
         """Descriptors that become readable when a split has something."""
-        if not self._may_read():
+        if self._paused or self._barriers or self._is_backlogged():
             return []
         fds = [reading.reader.wake_fd() for reading in self._readings]
         return [fd for fd in fds if fd is not None]
@@ -261,7 +259,7 @@ class ContinuousTask:
         now = self._clock.now()
         due = [self._ticked + self._interval(), *self._timers.values()]
         polled = [reading for reading in self._readings if reading.reader.wake_fd() is None]
-        if polled and self._may_read():
+        if polled and not (self._paused or self._barriers or self._is_backlogged()):
             due.append(now + max(1, self._directive.buffer_timeout_ms))
         return max(0.0, (min(due) - now) / 1000)
 
@@ -281,10 +279,13 @@ class ContinuousTask:
 
     def emit(self, vertex_id: int, tag: str | None, records: Records) -> None:
         """Pass on what a slot has answered."""
-        if self._plan.vertices[vertex_id].kind is NodeKind.SOURCE:
+        read = self._plan.vertices[vertex_id].kind is NodeKind.SOURCE
+        if read:
             self._flow.report.records_in += len(records)
-            self._measure()
+            self.latency.begin()
         self._flow.emit(vertex_id, tag, records)
+        if read:
+            self.latency.pushed()
         for vertex, newest in self._flow.stamped(fused=False):
             self._time.stamped(vertex, None, None, newest)
 
@@ -308,10 +309,6 @@ class ContinuousTask:
         self._time.open_split(source.id, split.id)
         self._readings.append(_Reading(source, split, reader))
 
-    def _may_read(self) -> bool:
-        waits = self._paused or self._settling or self._measuring is not None or self._barriers
-        return not waits and not self._is_backlogged()
-
     def _is_backlogged(self) -> bool:
         return any(exchange.backlogged for exchange in self._exchanges.values())
 
@@ -332,6 +329,9 @@ class ContinuousTask:
                 self._readings.append(reading)
                 continue
             records = reading.reader.read(_READ, 0.0)
+            aside = reading.reader.aside()
+            if aside is not None:
+                self._flow.take_aside(reading.source.id, aside)
             if records is None:
                 self._end_of_split(reading)
                 return True
@@ -343,26 +343,15 @@ class ContinuousTask:
             if len(records):
                 if timeout and len(records) < _READ:
                     self._read_at = self._clock.now() + timeout
-                self._measure()
+                self.latency.begin()
                 self._flow.push(reading.source.id, records)
+                self.latency.pushed()
                 for vertex, newest in self._flow.stamped(fused=True):
                     self._time.stamped(vertex, reading.source.id, reading.split.id, newest)
                 return True
+            if aside is not None:
+                return True
         return False
-
-    def _measure(self) -> None:
-        """Now and then: how long the records that are about to be pushed take until they have arrived everywhere."""
-        now = self._clock.now()
-        if not 0 <= now - self._measured < self._directive.latency_interval_ms:
-            self._measured, self._measuring = now, time.perf_counter()
-
-    def _have_arrived(self) -> bool:
-        """Whether no records are under way; a source function may be asked for more."""
-        return not any(
-            exchange.under_way
-            for exchange in self._exchanges.values()
-            if exchange.vertex.kind is not NodeKind.SOURCE
-        )
 
     def _end_of_split(self, reading: _Reading) -> None:
         source, split = reading.source.id, reading.split.id
@@ -411,9 +400,6 @@ class ContinuousTask:
             self._advance_time()
         if self._settling and not self._is_under_way() and not self._time.changed:
             self._settling = False
-        if self._measuring is not None and self._have_arrived():
-            self._latency_ms = (time.perf_counter() - self._measuring) * 1000
-            self._measuring = None
         due = [place for place, at in self._timers.items() if at <= now]
         for vertex, slot in due:
             del self._timers[vertex, slot]
@@ -501,13 +487,14 @@ class ContinuousTask:
             staged = self._close_parts()
         report = self._flow.report
         busy, waiting, idle = self._shares.take()
+        lowest = min((claim.time for claim in self._claims.values() if not claim.idle), default=MAX_WATERMARK)
         self._tell(
             TaskProgress(
                 self.number,
                 report.records_in,
                 dict(report.records_out),
                 self._flow.metrics(),
-                {vertex: (claim.time, claim.idle) for vertex, claim in self._claims.items()},
+                lowest,
                 finished,
                 busy,
                 waiting,
@@ -516,11 +503,11 @@ class ContinuousTask:
                 staged,
                 dict(report.side_records),
                 self._time.groups(),
-                self._latency_ms,
+                self._time.marks(self._claims),
+                self.latency.take(),
             )
         )
         report.records_in = 0
         report.records_out.clear()
         report.side_records.clear()
         self._newly_ended = {}
-        self._latency_ms = None

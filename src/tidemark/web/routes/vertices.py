@@ -11,7 +11,7 @@ from tidemark.web.facts import JobFacts, SubtaskFacts, VertexFacts, slot_id
 __all__ = ["ROUTES"]
 
 _LOW, _HIGH = 0.1, 0.5
-"""Up to which share of waiting Flink calls back-pressure none, and low."""
+"""Up to which share of waiting Flink calls back-pressure ok, and low."""
 
 
 def _subtasks(vertex: VertexFacts) -> list[SubtaskFacts]:
@@ -33,14 +33,10 @@ def _subtask(job: JobFacts, vertex: VertexFacts, subtask: SubtaskFacts) -> dict[
         "duration": job_json.duration(job),
         "taskmanager-id": slot_id(job.job_id, subtask.index) if vertex.in_slots else "(tasks)",
         "metrics": {
-            "read-bytes": 0,
-            "write-bytes": 0,
-            "read-records": subtask.records_in,
-            "write-records": subtask.records_out,
-            "accumulated-busy-time": subtask.busy_ms,
-            "accumulated-idle-time": max(0, job_json.duration(job) - subtask.busy_ms),
-            "accumulated-backpressured-time": 0,
-            "busy": subtask.busy,
+            **job_json.io_metrics(
+                subtask.records_in, subtask.records_out, [subtask.times] if subtask.times else []
+            ),
+            **job_json.shares_of(subtask.shares),
             "watermark": subtask.watermark,
         },
     }
@@ -83,31 +79,35 @@ def _watermarks(call: Call) -> list[dict[str, Any]]:
     ]
 
 
+def _level(ratio: float) -> str:
+    """Flink's words."""
+    return "ok" if ratio <= _LOW else "low" if ratio <= _HIGH else "high"
+
+
 def _backpressure(call: Call) -> dict[str, Any]:
     vertex = call.vertex()
-    if vertex.backpressured is None:
+    known = {subtask.index: subtask.shares for subtask in vertex.subtasks if subtask.shares is not None}
+    if not known:
         # Flink's word for "nobody knows".
         return {"status": "deprecated", "subtasks": []}
-    waits = vertex.backpressured
-    level = "ok" if waits <= _LOW else "low" if waits <= _HIGH else "high"
-    levels = {"backpressureLevel": level, "backpressure-level": level}
+    worst = _level(max(shares.backpressured for shares in known.values()))
     return {
         "status": "ok",
-        **levels,
+        "backpressureLevel": worst,
+        "backpressure-level": worst,
         "end-timestamp": call.job().facts().now,
         "subtasks": [
-            {"subtask": subtask.index, **levels, "ratio": waits, **_ratios(vertex, subtask)}
-            for subtask in _subtasks(vertex)
+            {
+                "subtask": index,
+                "backpressureLevel": _level(shares.backpressured),
+                "backpressure-level": _level(shares.backpressured),
+                "ratio": shares.backpressured,
+                "busyRatio": shares.busy,
+                "idleRatio": shares.idle,
+            }
+            for index, shares in sorted(known.items())
         ],
     }
-
-
-def _ratios(vertex: VertexFacts, subtask: SubtaskFacts) -> dict[str, float | None]:
-    """Of a subtask in a slot its own; tasks share what all of them do."""
-    if not vertex.in_slots:
-        return {"busyRatio": vertex.busy, "idleRatio": vertex.idle}
-    busy = subtask.busy
-    return {"busyRatio": busy, "idleRatio": None if busy is None else round(1 - busy, 4)}
 
 
 def _times(call: Call) -> dict[str, Any]:

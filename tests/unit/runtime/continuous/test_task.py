@@ -350,20 +350,3 @@ def test_a_watermark_interval_of_zero_switches_generators_off():
         task.clock.advance(1000)
 
     assert {header.watermark for header in task.link.sent} == {MIN_WATERMARK}
-
-
-def test_now_and_then_nothing_is_read_until_what_was_read_has_arrived_and_its_time_is_told():
-    task = Task(dropped, latency_interval_ms=500)
-    task.clock.advance(500)
-    task.task.obey(AddSplits(task.source, [AssignedSplit("0", Split("0"))]))
-    for _ in range(5):
-        task.task.step()
-    assert task.frames() == 1, "the second record is not read while the first is under way"
-
-    task.settle()
-    assert task.frames() == 2
-    task.clock.advance(300)
-    task.task.step()
-    told = [event.latency_ms for event in task.of(TaskProgress) if event.latency_ms is not None]
-    assert len(told) == 1
-    assert told[0] > 0
