@@ -66,7 +66,8 @@ class Door:
         """Nothing lost, nothing doubled."""
         seen = Counter(self.broker.committed_values(topic))
         lost, doubled = EXACT - seen, seen - EXACT
-        assert (sum(lost.values()), sum(doubled.values())) == (0, 0), f"lost, doubled in {topic}"
+        figures = sum(lost.values()), sum(doubled.values())
+        assert figures == (0, 0), f"(lost, doubled) in {topic}: {figures}, lost {sorted(lost)[:5]}, doubled {sorted(doubled)[:5]}"
 
     def journey(self, directory: Path, mode: str, points: Iterable[Point]) -> int:
         """Kill one driver after the other; how many were."""
