@@ -64,10 +64,13 @@ class Door:
 
     def compare(self, topic: str) -> None:
         """Nothing lost, nothing doubled."""
+        self.broker.await_transactions(topic)
         seen = Counter(self.broker.committed_values(topic))
         lost, doubled = EXACT - seen, seen - EXACT
         figures = sum(lost.values()), sum(doubled.values())
-        assert figures == (0, 0), f"(lost, doubled) in {topic}: {figures}, lost {sorted(lost)[:5]}, doubled {sorted(doubled)[:5]}"
+        assert figures == (0, 0), (
+            f"(lost, doubled) in {topic}: {figures}, lost {sorted(lost)[:5]}, doubled {sorted(doubled)[:5]}"
+        )
 
     def journey(self, directory: Path, mode: str, points: Iterable[Point]) -> int:
         """Kill one driver after the other; how many were."""

@@ -66,6 +66,16 @@ def sink_to(
     return builder.build()
 
 
+def records(broker: Broker, topic: str) -> list[Any]:
+    """What a `read_committed` reader sees when all transactions are over."""
+    broker.await_transactions(topic)
+    return broker.read_committed(topic)
+
+
+def committed(broker: Broker, topic: str) -> list[str]:
+    return [each.value().decode() for each in records(broker, topic)]
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("guarantee", list(DeliveryGuarantee), ids=lambda one: one.name.lower())
 def test_every_record_arrives_once(
@@ -79,7 +89,7 @@ def test_every_record_arrives_once(
 
     env.execute()
 
-    assert sorted(broker.committed_values(topic)) == sorted(numbers)
+    assert sorted(committed(broker, topic)) == sorted(numbers)
     assert not list(tmp_path.rglob("*.inprogress"))
 
 
@@ -91,7 +101,7 @@ def test_a_batch_job_commits_at_its_end(tmp_path: Path, broker: Broker) -> None:
 
     env.execute()
 
-    assert sorted(broker.committed_values(topic)) == ["a", "b"]
+    assert sorted(committed(broker, topic)) == ["a", "b"]
 
 
 class Whole(KafkaRecordSerializationSchema):
@@ -125,7 +135,7 @@ def test_whole_records_keep_key_headers_time_partition_and_tombstone(
 
     found = [
         (each.key(), each.value(), each.headers(), timestamp_of(each), each.partition())
-        for each in broker.read_committed(topic)
+        for each in records(broker, topic)
     ]
     headers = [("h", b"1"), ("empty", None)]
     assert sorted(found, key=lambda each: each[0]) == [
@@ -146,7 +156,7 @@ def test_elements_take_their_event_time_along(tmp_path: Path, broker: Broker) ->
 
     env.execute()
 
-    assert sorted(timestamp_of(each) for each in broker.read_committed(topic)) == [1000, 2000]
+    assert sorted(timestamp_of(each) for each in records(broker, topic)) == [1000, 2000]
 
 
 ROW = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
@@ -169,7 +179,7 @@ def test_formats_of_rows_are_those_of_messages(tmp_path: Path, broker: Broker) -
 
     env.execute()
 
-    values = {name: [each.value() for each in broker.read_committed(topics[name])] for name in schemas}
+    values = {name: [each.value() for each in records(broker, topics[name])] for name in schemas}
     assert values == {"json": [b'{"id":1,"name":"ann"}'], "csv": [b"1,ann\n"], "avro": [b"\x02\x06ann"]}
 
 
@@ -187,7 +197,7 @@ def test_a_selector_chooses_topics_and_a_field_is_the_key(tmp_path: Path, broker
 
     env.execute()
 
-    found = [[(each.key(), each.value()) for each in broker.read_committed(topic)] for topic in topics]
+    found = [[(each.key(), each.value()) for each in records(broker, topic)] for topic in topics]
     assert found == [[(b"k0", b"\x00")], [(b"k1", b"\x01")]]
 
 
@@ -219,7 +229,7 @@ def test_an_attempt_that_fails_is_repeated_without_a_trace(tmp_path: Path, broke
     env.execute()
 
     assert not flag.exists()
-    assert sorted(broker.committed_values(topic)) == sorted(numbers)
+    assert sorted(committed(broker, topic)) == sorted(numbers)
 
 
 # What it says when it cannot

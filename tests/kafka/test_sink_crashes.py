@@ -63,6 +63,7 @@ def test_without_the_marker_a_commit_is_refused_and_if_forced_doubles(tmp_path: 
     assert "RestoreError" in refused
     assert group in refused
     assert "offsets.retention.minutes" in refused
+    door.broker.await_transactions(topic)
     before = Counter(door.broker.committed_values(topic))
     assert not before - EXACT
 
@@ -71,6 +72,7 @@ def test_without_the_marker_a_commit_is_refused_and_if_forced_doubles(tmp_path: 
     forced = Driver(tmp_path, door.proxy.address, topic, "continuous", checkpoint, settings).end()
 
     assert "finished" in forced, forced
+    door.broker.await_transactions(topic)
     after = Counter(door.broker.committed_values(topic))
     assert not EXACT - after
     assert sum(after.values()) > TOTAL
