@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser reference demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query bench-page bench-web bench-latency clean
+.PHONY: help setup java browser reference demo test test-fast chaos lint format bench bench-full bench-state bench-columns bench-runtime bench-checkpoint bench-evolution bench-query bench-page bench-web bench-latency clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ bench-full: java ## the same with every case and every query; takes hours
 
 bench-state: setup ## benchmark the state backends
 	$(PY) benchmarks/bench_state.py
+
+bench-columns: setup ## benchmark state by column beside state by record
+	$(PY) -m benchmarks.bench_columns
 
 bench-latency: java ## benchmark latency: continuous beside epochs and PyFlink
 	$(PY) benchmarks/bench_latency.py
