@@ -9,6 +9,7 @@ lets checkpoints and requests for savepoints expire and notices lost slots.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections import deque
@@ -112,6 +113,7 @@ class JobRunner:
         self._requests: deque[_Request] = deque()
         """Served in the job's thread, oldest first, or refused when the job is over."""
         self._cancelled = threading.Event()
+        self._suspended = False
         self._ended = threading.Event()
         self._stop_future: CompletableFuture[str] | None = None
         self._draining = False
@@ -142,6 +144,14 @@ class JobRunner:
             self._cancelled.set()
             self.wake.set()
             self.execution.engine.interrupt()
+
+    def suspend(self) -> None:
+        """Ask for the end of this driver: another one goes on with the job, if one can. Else the same as `cancel`.
+
+        A `cancel` that follows changes nothing about it.
+        """
+        self._suspended = self.execution.leadership is not None
+        self.cancel()
 
     def savepoint(self, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint."""
@@ -204,6 +214,8 @@ class JobRunner:
             self._ending, self._end_by = True, None
             self.execution.engine.stop()
             self._sweep()
+            if self.execution.leadership is not None:
+                self.execution.leadership.release()
             self._ended.set()
             self._refuse_requests()
             self._finish(end, error)
@@ -220,7 +232,7 @@ class JobRunner:
                 self.execution.end(end)
                 return end
             except _Cancelled:
-                end = JobEnd.CANCELED
+                end = self._cancelled_end()
         self._ending = True
         # Nothing of the attempt may run beside the last commits.
         self.execution.engine.settle()
@@ -256,10 +268,10 @@ class JobRunner:
             except _Stopped:
                 return JobEnd.FINISHED, None
             except _Cancelled:
-                return JobEnd.CANCELED, None
+                return self._cancelled_end(), None
             except Exception as exc:
                 if self._cancelled.is_set():
-                    return JobEnd.CANCELED, None
+                    return self._cancelled_end(), None
                 failure: Exception = exc
             self.failure = failure
             self.attempt_failures.append(
@@ -272,18 +284,34 @@ class JobRunner:
             delay = self._restart_delay(failure)
             if delay is None:
                 return JobEnd.FAILED, failure
-            _log.warning("Attempt %s failed and is restarted. %s", self.execution.attempt, failure)
+            self._tell_restart(failure, delay)
             self.status = JobStatus.RESTARTING
             if self._sleep_cancelled(delay):
-                return JobEnd.CANCELED, None
+                return self._cancelled_end(), None
             self.status = JobStatus.RUNNING
+
+    def _tell_restart(self, failure: Exception, delay: int) -> None:
+        """Say the whole failure once, and as a line while it stays the same."""
+        said = str(failure)
+        again = len(self.attempt_failures) > 1 and str(self.attempt_failures[-2].error) == said
+        _log.warning(
+            "Attempt %s failed and is restarted in %.1f s (restart %s; 'restart-strategy' says how often). %s",
+            self.execution.attempt,
+            delay / 1000,
+            len(self.failures),
+            f"As before: {said.splitlines()[0]}" if again and said else said,
+        )
+
+    def _cancelled_end(self) -> JobEnd:
+        return JobEnd.SUSPENDED if self._suspended else JobEnd.CANCELED
 
     def _restart_delay(self, failure: Exception) -> int | None:
         now = self.execution.clock.now()
         self.failures.append(now)
         if not is_curable(failure):
             return None
-        decision = decide(self.execution.settings.restart_strategy, now, self.failures)
+        spread = random.uniform(-1, 1)  # drivers that failed together shall not come back together
+        decision = decide(self.execution.settings.restart_strategy, now, self.failures, spread)
         return None if isinstance(decision, GiveUp) else decision.delay_ms
 
     def _sleep_cancelled(self, delay: int) -> bool:
@@ -438,6 +466,10 @@ class JobRunner:
         elif end is JobEnd.CANCELED:
             self.status = JobStatus.CANCELED
             self.result.set_exception(ExecutionError(f"Job {job_id} was cancelled.", job_id=job_id))
+        elif end is JobEnd.SUSPENDED:
+            self.status = JobStatus.SUSPENDED
+            message = f"Job {job_id} was suspended: its next driver goes on with it."
+            self.result.set_exception(ExecutionError(message, job_id=job_id))
         else:
             self.status = JobStatus.FAILED
             assert error is not None

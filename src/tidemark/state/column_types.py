@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.errors import ConfigError
 from tidemark.state.serializers.leaf import LeafSerializer
@@ -209,7 +210,7 @@ class _Rows(_Fields):
             if some:
                 null = (missing >> i & 1).astype(bool)
                 if null.any():
-                    column = pa.compute.if_else(pa.array(null), pa.scalar(None, column.type), column)
+                    column = pc.if_else(pa.array(null), pa.scalar(None, column.type), column)
             columns.append(column)
         columns.append(pa.array(kinds, mask=kinds == 0))
         return pa.StructArray.from_arrays(columns, fields=list(self.serializer.arrow_type()))
@@ -219,7 +220,7 @@ class _Rows(_Fields):
         if not absent.any():
             return column
         other = pa.scalar(None, column.type) if default is None else self.serializer.to_arrow([default])[0]
-        return pa.compute.if_else(pa.array(absent), other, column)
+        return pc.if_else(pa.array(absent), other, column)
 
 
 def column_type_of(serializer: TypeSerializer[Any]) -> ColumnType:

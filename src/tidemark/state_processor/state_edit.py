@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EditedState", "write_frame"]
 
-_INLINE = 1024
-
 
 @dataclass(frozen=True, slots=True)
 class EditedState:
@@ -98,7 +96,7 @@ class EditedState:
         table = self.canonical(pa.Table.from_batches(list(batches)))
         path = table_path(self.uid, self.meta, part)
         rows = _Rows(self.meta, table)
-        return write_table(rows, FileSystemStorage(), self.location.directory, path, inline_threshold=_INLINE)
+        return write_table(rows, FileSystemStorage(), self.location.directory, path)
 
     def canonical(self, table: pa.Table) -> pa.Table:
         """The canonical table of rows in shown form, sorted by key group."""

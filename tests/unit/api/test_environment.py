@@ -23,7 +23,7 @@ from tidemark import (
     WatermarkStrategy,
 )
 from tidemark.api.checkpoint_storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
-from tidemark.config.restart import FixedDelayRestart, NoRestart
+from tidemark.config.restart import ExponentialDelayRestart, NoRestart
 from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperationException
 
 
@@ -303,7 +303,7 @@ def test_settings_are_resolved_before_submission(new_env, tmp_path):
     assert settings.checkpointing.enabled
     assert settings.checkpointing.interval == 500
     assert settings.checkpoint_storage == FileSystemCheckpointStorage(str(tmp_path), 1024, 4096)
-    assert settings.restart_strategy == FixedDelayRestart(2147483647, 1000)
+    assert settings.restart_strategy == ExponentialDelayRestart(1000, 60_000, 1.5, 3_600_000, 0.1)
     assert settings.savepoint_directory == "/conf"
     assert settings.job_parameters == {"a": "1"}
     assert settings.snapshot_compression

@@ -1,0 +1,29 @@
+"""Kafka as source and sink."""
+
+from __future__ import annotations
+
+from tidemark.api.connectors.kafka.deserialization import (
+    KafkaBadRecords,
+    KafkaRecordDeserializationSchema,
+)
+from tidemark.api.connectors.kafka.offsets import (
+    KafkaOffsetResetStrategy,
+    KafkaOffsetsInitializer,
+    KafkaTopicPartition,
+)
+from tidemark.api.connectors.kafka.record import KafkaRecord
+from tidemark.api.connectors.kafka.source import (
+    KafkaSource,
+    KafkaSourceBuilder,
+)
+
+__all__ = [
+    "KafkaBadRecords",
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
+]
