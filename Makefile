@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser kafka reference demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query bench-page bench-web bench-latency clean
+.PHONY: help setup java browser kafka reference demo test test-fast chaos chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query bench-page bench-web bench-latency clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ chaos: setup ## search at random for what breaks (no JVM; SEED=n replays, FACTOR
 	@echo "make chaos SEED=$(SEED) FACTOR=$(FACTOR)"
 	TIDEMARK_CHAOS=$(SEED) TIDEMARK_CHAOS_FACTOR=$(FACTOR) $(PYTEST) -n 2 --hypothesis-seed=$(SEED) $(ARGS) $(CHAOS) \
 		|| { echo "again: make chaos SEED=$(SEED) FACTOR=$(FACTOR)"; exit 1; }
+
+KILLS ?= 20
+chaos-spark: java ## kill workers, slots, executors and drivers of continuous jobs on Spark (SEED=n, KILLS=n, ONLY="slot ...")
+	$(PY) -m tests.integration.spark_chaos --seed $(SEED) --kills $(KILLS) $(if $(ONLY),--only $(ONLY))
 
 lint: setup ## check style, formatting and types
 	$(PY) -m ruff check .

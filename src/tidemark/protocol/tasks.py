@@ -196,7 +196,7 @@ class TaskProgress:
     """For slots that had not answered, with something to send."""
     idle_ms: int = 0
     ended: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Source -> split that has been read to its end -> where that was; all so far."""
+    """Source -> split that has been read to its end -> where that was."""
     staged: dict[int, list[Any]] = field(default_factory=dict)
     """File sink -> files to be published at once, in a job without checkpoints."""
     side_records: dict[tuple[int, str], int] = field(default_factory=dict)

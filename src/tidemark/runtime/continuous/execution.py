@@ -78,7 +78,6 @@ class ContinuousExecution(JobExecution):
         super().__init__(
             graph, settings, job_id, engine, make_continuous_source, clock, storage, backend, leadership
         )
-        self._enumerated = {k: s for k, s in self.sources.items() if isinstance(s, EnumeratedSource)}
         self._tasks = engine.tasks
         self._aligned = settings.checkpointing.mode is not CheckpointingMode.AT_LEAST_ONCE
         self._outputs = TaskOutputs(self._tasks)
@@ -102,6 +101,10 @@ class ContinuousExecution(JobExecution):
         self._drained = False
         self._read_before = 0
         """Records of earlier attempts."""
+
+    @property
+    def _enumerated(self) -> dict[int, EnumeratedSource]:
+        return {k: s for k, s in self.sources.items() if isinstance(s, EnumeratedSource)}
 
     # Attempts
 
