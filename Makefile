@@ -77,6 +77,10 @@ bench-full: java ## the same with every case and every query; takes hours
 bench-state: setup ## benchmark the state backends
 	$(PY) benchmarks/bench_state.py
 
+.PHONY: bench-columns
+bench-columns: setup ## benchmark state by column beside state by record
+	$(PY) -m benchmarks.bench_columns
+
 bench-latency: java ## benchmark latency: continuous beside epochs and PyFlink
 	$(PY) benchmarks/bench_latency.py
 

@@ -33,6 +33,7 @@ __all__ = [
     "CHANGED_TAG",
     "RESULT_TAG",
     "AsyncWaitSpec",
+    "BatchSpec",
     "BroadcastProcessSpec",
     "CollectSinkSpec",
     "CollectionSourceSpec",
@@ -92,6 +93,9 @@ class OperatorKind(Enum):
     ASYNC_WAIT = "async_wait"
     TRANSFORM = "transform"
     DELTA = "delta"
+    PROCESS_BATCH = "process_batch"
+    MAP_BATCH = "map_batch"
+    FILTER_BATCH = "filter_batch"
 
 
 # Operators
@@ -117,6 +121,17 @@ class FunctionSpec(OperatorSpec):
     kind: OperatorKind
     function: Any = None
     """The user's function object or callable."""
+    keyed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec(OperatorSpec):
+    """An operator whose function gets and returns record batches."""
+
+    kind: OperatorKind
+    function: Any
+    input_type: TypeInformation
+    output_type: TypeInformation
     keyed: bool = False
 
 

@@ -169,6 +169,8 @@ class ContinuousTask:
         self._learnt = 0
         self._ticked = now
         self._told = self._published = now
+        self._reported = 0
+        """Records the driver has been told of."""
         self._progress_ms = min([_PROGRESS_MS, *self._time.update_intervals()])
         self._finished = False
         self._read_at = 0
@@ -431,6 +433,8 @@ class ContinuousTask:
         encoded = pickle.dumps(request, 5)
         for exchange in self._exchanges.values():
             exchange.barrier(encoded)
+        # With this step the driver is told what was read in front of it.
+        self._told = self._clock.now() - self._progress_ms
         return True
 
     def _acknowledgement(self, checkpoint_id: int) -> TaskAcknowledged:
@@ -447,6 +451,7 @@ class ContinuousTask:
             self._close_parts(),
             self._time.marks(),
             self._time.partition_marks(),
+            self._reported + self._flow.report.records_in,
         )
 
     def _close_parts(self) -> dict[int, list[Any]]:
@@ -507,6 +512,7 @@ class ContinuousTask:
                 self.latency.take(),
             )
         )
+        self._reported += report.records_in
         report.records_in = 0
         report.records_out.clear()
         report.side_records.clear()
