@@ -21,6 +21,7 @@ from pathlib import Path
 from tidemark.errors import ConfigError
 from tidemark.jobs import registry_directory
 from tidemark.private_files import open_private, private_directory
+from tidemark.redaction import without_secrets
 
 __all__ = [
     "DRIVER_LOG",
@@ -87,6 +88,7 @@ class _Formatter(logging.Formatter):
         text = record.getMessage()
         if record.exc_info:
             text = f"{text}\n{self.formatException(record.exc_info)}"
+        text = without_secrets(text)
         attempt = owner.attempt()
         if self._json:
             return json.dumps(

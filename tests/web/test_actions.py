@@ -51,6 +51,18 @@ def test_a_checkpoint_is_taken_on_demand(site: Site) -> None:
     assert site.of_job(f"/checkpoints/details/{taken}")["status"] == "COMPLETED"
 
 
+def test_a_request_that_is_repeated_with_its_id_starts_nothing_new(site: Site, tmp_path: Path) -> None:
+    body = {"triggerId": "abc123", "target-directory": str(tmp_path / "once")}
+
+    assert [site.post("/savepoints", body) for _ in range(3)] == [{"request-id": "abc123"}] * 3
+
+    site.outcome("/savepoints", "abc123")
+    assert len(list((tmp_path / "once").iterdir())) == 1
+    other = site.client.post(f"/v1/jobs/{site.job_id}/checkpoints", json={"triggerId": "abc123"})
+    assert other.status_code == 409
+    assert "another operation" in other.json()["errors"][0]
+
+
 def test_a_stopped_job_has_a_savepoint_and_its_client_still_hears_of_it(site: Site, tmp_path: Path) -> None:
     request = site.post("/stop", {"targetDirectory": str(tmp_path / "last"), "drain": False})
 
@@ -144,6 +156,11 @@ UNKNOWN = "f" * 32
         ("POST", "/jobs/{job}/stop", b"\xff\xfe", 400),
         ("POST", "/jobs/{job}/checkpoints", b'{"triggerId": 1}', 400),
         ("POST", "/savepoint-disposal", b"{}", 400),
+        ("POST", "/jobs/{job}/savepoints", b'{"formatType": "native"}', 400),
+        ("POST", "/jobs/{job}/savepoints", b'{"formatType": "NATIVE"}', 501),
+        ("POST", "/jobs/{job}/stop", b'{"formatType": "NATIVE"}', 501),
+        ("POST", "/jobs/{job}/checkpoints", b'{"checkpointType": "HALF"}', 400),
+        ("POST", "/jobs/{job}/checkpoints", b'{"checkpointType": "INCREMENTAL"}', 501),
         ("POST", "/jobs/{job}/savepoints", b" " * (2 << 20), 413),
     ],
 )

@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.web import jobs
 from tests.web.conftest import Site, Start, until
 
+from tidemark.runtime.control import live_jobs
+
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
@@ -160,3 +162,39 @@ def test_any_job_name_can_be_read_back(site: Site, name: str) -> None:
         sample.labels["job_name"] for f in families for sample in f.samples if "job_name" in sample.labels
     }
     assert names == {name}
+
+
+def test_jobs_of_one_process_do_not_tell_the_same_thing_twice(start: Start) -> None:
+    first, second = start(), start({"metrics.latency.interval": "1 ms"})
+    assert first.address == second.address
+    until(lambda: second.of_job()["records"])
+
+    assert len(scraped(first)["flink_jobmanager_Status_JVM_Memory_Heap_Used"]) == 1
+    test_no_metric_is_there_twice(first)
+
+
+def test_names_that_prometheus_cannot_tell_apart_are_one_metric() -> None:
+    from tidemark.runtime.archive import Archive, ArchivedJobView
+    from tidemark.web.facts import JobFacts, VertexFacts
+    from tidemark.web.prometheus import exposition
+
+    vertex = VertexFacts("0" * 32, "u", "count", "operator", 1, 128, True)
+    metrics = ((0, "count.a.b", 1), (0, "count.a_b", 2), (0, "count.a b", 3))
+    facts = JobFacts("a" * 32, "job", "RUNNING", 0, now=5, vertices=(vertex,), user_metrics=metrics)
+
+    text = exposition([ArchivedJobView(Archive(facts))], "flink")
+
+    assert text.count("flink_taskmanager_job_task_operator_a_b{") == 1
+
+
+def test_counters_of_a_former_attempt_are_not_told_as_those_of_the_next(site: Site) -> None:
+    name = "flink_taskmanager_job_task_numRecordsIn"
+    progress = live_jobs()[0].execution.progress
+    until(lambda: scraped(site).get(name))
+
+    # As between the start of an attempt and the first answer of its slots.
+    progress.attempt += 1
+    until(lambda: name not in scraped(site))
+    progress.attempt -= 1
+
+    until(lambda: {labels["task_attempt_num"] for labels, _value in scraped(site).get(name, ())} == {"0"})

@@ -589,8 +589,9 @@ class Options:
         .default_value("0 ms")
         .within(0)
         .with_description(
-            "How often the time from reading records to having processed them is taken for the metrics `latency_*`; 0 "
-            "means never. All records of an epoch have the latency of the epoch."
+            "How often the time from reading records to having processed everything they cause is taken for the "
+            "metrics `latency_*`; 0 means never. All records of an epoch have the latency of the epoch; tasks of a "
+            "continuous job follow records at most every 200 ms. Time in windows and in state does not count."
         )
     )
     TRACK_STATE_LATENCY = (

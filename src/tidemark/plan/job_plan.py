@@ -126,7 +126,7 @@ def build_plan(graph: Graph, settings: JobSettings, job_id: str) -> JobPlan:
             kind=node.kind,
             name=node.name,
             uid=uids[node.id],
-            spec=node.spec,
+            spec=_configured(node.spec, settings),
             inputs=tuple(node.inputs),
             input_types=tuple(_stream_type(graph, edge) for edge in node.inputs),
             parallelism=parallelism,
@@ -155,6 +155,10 @@ def build_plan(graph: Graph, settings: JobSettings, job_id: str) -> JobPlan:
             if isinstance(node.spec, IterationHeadSpec) and node.spec.max_iterations is not None
         },
     )
+
+
+def _configured(spec: Any, settings: JobSettings) -> Any:
+    return spec.configured(settings.configuration) if isinstance(spec, SourceSpec) else spec
 
 
 def _supersteps(vertices: dict[int, Vertex], head: int, spec: IterationHeadSpec) -> Supersteps:

@@ -201,6 +201,10 @@ class TaskProgress:
     """(vertex, side output) -> records it sent there."""
     groups: dict[str, int] = field(default_factory=dict)
     """Watermark alignment group -> how far the slowest of its sources is here."""
+    marks: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    """Sources, assigners and slot vertices -> watermark here, and whether they are idle."""
+    latency_ms: float | None = None
+    """How long records took from being read until everything they caused was done, if that was taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,6 +244,10 @@ class JobExecution:
         """Whether the end of all input has passed every operator."""
         return self.watermarks.finished()
 
+    def marks(self) -> dict[str, int]:
+        """Uid -> watermark of sources, assigners and slot vertices, for displays; from any thread."""
+        return self.watermarks.marks()
+
     def pause(self) -> None:
         """Read nothing until `resume`."""
         self._paused = True
@@ -304,6 +308,7 @@ class JobExecution:
         self.progress.watermark = self.watermarks.lowest()
         self.progress.last_epoch_ms = (time.perf_counter() - started) * 1000
         if work.inputs or work.dataframes:
+            self.progress.latency_ms = self.progress.last_epoch_ms
             self.latency.mark(self.clock.now(), self.progress.last_epoch_ms)
         self.epoch += 1
 

@@ -26,6 +26,7 @@ from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.runtime.exchange import Connect, Exchange, FrameSender, Release, ToSlot
 from tidemark.runtime.records import ANY_SUBTASK, Records
+from tidemark.runtime.sources.readers import Aside
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.subtask.subtask import Subtask, operator_of
 
@@ -160,6 +161,16 @@ class Flow:
             stamp(records)
         else:
             self.emit(source, None, records)
+        self.drain_feedback()
+
+    def take_aside(self, source: int, aside: Aside) -> None:
+        """Take what a reader of a source came upon beside its records."""
+        for tag, records in aside.sides.items():
+            self.report.records_in += len(records)
+            self.emit(source, tag, records)
+        group = self._metrics.group(self.plan.vertices[source].name)
+        for name, count in aside.counts.items():
+            group.counter(name).inc(count)
         self.drain_feedback()
 
     def stamped(self, *, fused: bool) -> Iterator[tuple[int, int]]:

@@ -108,7 +108,11 @@ class SparkExecutor:
         choice = choose_mode(graph, settings, cores=_cores(session), obstacle=_obstacle(session))
         shipped_files = wants_directory(settings.artifacts)
         threads = server_threads_of(settings)
-        more = {"shipped_files": shipped_files, "query_threads": (threads.network, threads.query)}
+        more = {
+            "shipped_files": shipped_files,
+            "query_threads": (threads.network, threads.query),
+            "query_statistics": configuration.get(Options.QUERYABLE_STATISTICS),
+        }
         job_id = job_id_of(leadership)
         token = secrets.token_bytes(32)
         host = _driver_host(session)

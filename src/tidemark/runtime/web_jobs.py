@@ -9,9 +9,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemark.config.secrets import shown_value
 from tidemark.errors import StorageError
 from tidemark.jobs import list_jobs
+from tidemark.redaction import shown_value
 from tidemark.runtime.archive import Archive, ArchivedJobView, local_archive, read_archives
 from tidemark.runtime.control_client import JobUnreachableError
 from tidemark.runtime.history import read_history

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tidemark.protocol.batch import MIN_WATERMARK
@@ -20,6 +21,7 @@ def operator_figures(task: SlotSubtask) -> dict[str, Any]:
         "records_in": task.figures.records_in,
         "records_out": task.figures.records_out,
         "busy_ms": round(task.figures.busy_s * 1000),
+        "lived_ms": round((time.perf_counter() - task.figures.since) * 1000),
         "watermark": None if task.watermark == MIN_WATERMARK else task.watermark,
         "key_groups": task.info.key_groups,
         "states": [] if backend is None else [_state(d, backend) for d in backend.registered()],

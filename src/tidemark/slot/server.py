@@ -24,7 +24,7 @@ from tidemark.checkpoint.messages import SlotDeclined
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
 from tidemark.errors import CheckpointError
-from tidemark.job_logs import JobLog, LogOwner
+from tidemark.job_logs import JobLog, LogOwner, read_tail, slot_log
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotReady
 from tidemark.protocol.frames import CutRequest
@@ -52,8 +52,8 @@ class SlotServer:
 
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
-                (host), `query_ports`, `query_threads` (receiving, answering), `lease_s` (seconds), `log_level`,
-                `log_json`.
+                (host), `query_ports`, `query_threads` (receiving, answering), `query_statistics`, `lease_s`
+                (seconds), `log_level`, `log_json`.
         """
         self._settings = settings
         self._token = bytes.fromhex(settings["token"])
@@ -167,13 +167,17 @@ class SlotServer:
                 attempt=self._host.current_attempt,
                 threads=ServerThreads(*self._settings.get("query_threads", ())),
             )
+            if self._settings.get("query_statistics", False):
+                self._query_server.statistics.enable()
         return {
             "query_address": None if self._query_server is None else self._query_server.address,
             "queryable": self._host.published(),
         }
 
     def _figures(self, timeout: float) -> dict[str, Any]:
-        return {**self._host.figures(timeout), **process_figures()}
+        server = self._query_server
+        queries = {} if server is None else server.statistics.figures()
+        return {**self._host.figures(timeout), **process_figures(), "queries": queries}
 
     def _cut(self, request: CutRequest) -> int:
         took = self._host.cut(request)
@@ -190,8 +194,8 @@ class SlotServer:
         self._event(SlotDeclined(request.checkpoint_id, self._settings["slot"], why.reason, str(why)))
 
     def _write(self, request: CutRequest) -> None:
-        aligned = self._host.alignment_ms(request.checkpoint_id)
-        self._event(acknowledgement(self._settings["slot"], request, self._host.write, aligned))
+        barriers = self._host.barrier_times(request.checkpoint_id)
+        self._event(acknowledgement(self._settings["slot"], request, self._host.write, barriers))
 
     def _event(self, event: SlotEvent) -> None:
         control = self._control
@@ -202,10 +206,8 @@ class SlotServer:
         except WireClosed:
             self._exit("the driver is gone")
 
-    def _log_tail(self, size: int) -> str:
-        path = self._scratch / "slot.log"
-        data = path.read_bytes() if path.exists() else b""
-        return data[-size:].decode(errors="replace")
+    def _log_tail(self, _: None) -> str | None:
+        return read_tail(self._settings["job_id"], slot_log(self._settings["slot"]))
 
     def _process(self, connection: Connection, header: Any, body: bytearray) -> None:
         handle = self._host.handle_channel if self._host.is_continuous else self._host.handle

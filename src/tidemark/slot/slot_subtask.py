@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark.clock import Clock
@@ -39,6 +39,7 @@ class SubtaskFigures:
     records_out: int = 0
     busy_s: float = 0.0
     """Seconds spent on frames, encoding included."""
+    since: float = field(default_factory=time.perf_counter)
 
 
 class SlotSubtask(Subtask):

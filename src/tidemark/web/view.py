@@ -53,7 +53,7 @@ class JobView(Protocol):
         """Its curves."""
 
     def logs(self) -> dict[str, int]:
-        """Name -> size of its log files on this machine: `driver.log`, `slot-0.log` ..."""
+        """Name -> size of its log files: `driver.log`, `slot-0.log` ..."""
 
     def log(self, name: str) -> str | None:
         """The end of a log file, None if there is none of that name."""

@@ -45,6 +45,7 @@ from tidemark.protocol.tasks import (
 )
 from tidemark.runtime.continuous.channel_exchange import ChannelExchange, ChannelLink
 from tidemark.runtime.continuous.channel_time import ChannelTime
+from tidemark.runtime.continuous.latency import LatencyProbe
 from tidemark.runtime.continuous.shares import Shares
 from tidemark.runtime.continuous.sinks import RollingSink
 from tidemark.runtime.pipeline import Flow, TaskSink
@@ -123,6 +124,7 @@ class ContinuousTask:
         self._tell = tell
         self._clock = clock
         now = clock.now()
+        self.latency = LatencyProbe(time.perf_counter)
         self._time = ChannelTime(plan, directive.watermarks, directive.partition_marks, now)
         self._claims: dict[int, Mark] = {}
         self._exchanges = {
@@ -275,9 +277,13 @@ class ContinuousTask:
 
     def emit(self, vertex_id: int, tag: str | None, records: Records) -> None:
         """Pass on what a slot has answered."""
-        if self._plan.vertices[vertex_id].kind is NodeKind.SOURCE:
+        read = self._plan.vertices[vertex_id].kind is NodeKind.SOURCE
+        if read:
             self._flow.report.records_in += len(records)
+            self.latency.begin()
         self._flow.emit(vertex_id, tag, records)
+        if read:
+            self.latency.pushed()
         for vertex, newest in self._flow.stamped(fused=False):
             self._time.stamped(vertex, None, None, newest)
 
@@ -321,6 +327,9 @@ class ContinuousTask:
                 self._readings.append(reading)
                 continue
             records = reading.reader.read(_READ, 0.0)
+            aside = reading.reader.aside()
+            if aside is not None:
+                self._flow.take_aside(reading.source.id, aside)
             if records is None:
                 self._end_of_split(reading)
                 return True
@@ -332,9 +341,13 @@ class ContinuousTask:
             if len(records):
                 if timeout and len(records) < _READ:
                     self._read_at = self._clock.now() + timeout
+                self.latency.begin()
                 self._flow.push(reading.source.id, records)
+                self.latency.pushed()
                 for vertex, newest in self._flow.stamped(fused=True):
                     self._time.stamped(vertex, reading.source.id, reading.split.id, newest)
+                return True
+            if aside is not None:
                 return True
         return False
 
@@ -485,6 +498,8 @@ class ContinuousTask:
                 staged,
                 dict(report.side_records),
                 self._time.groups(),
+                self._time.marks(self._claims),
+                self.latency.take(),
             )
         )
         report.records_in = 0
