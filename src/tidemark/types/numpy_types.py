@@ -25,7 +25,7 @@ def numpy_dtype_text(dtype: Any) -> str:
     parsed = np.dtype(dtype).newbyteorder("<")
     if parsed.kind not in NUMPY_KINDS or parsed.itemsize == 0 or parsed.str in ("<f16", "<c32"):
         raise TypeError(f"NUMPY_ARRAY cannot hold elements of type {parsed}; convert them, or use a list.")
-    return parsed.str
+    return str(parsed.str)
 
 
 class NumpyArrayTypeInfo(TypeInformation):

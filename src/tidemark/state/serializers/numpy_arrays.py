@@ -303,7 +303,7 @@ def _lists(arrays: list[np.ndarray[Any, Any]], kind: pa.DataType, mask: pa.Array
     import pyarrow as pa
 
     ends = np.cumsum([0, *(array.size for array in arrays)], dtype=np.int32)
-    flat = np.concatenate([array.reshape(-1) for array in arrays]) if arrays else []
+    flat: Any = np.concatenate([array.reshape(-1) for array in arrays]) if arrays else []
     return pa.ListArray.from_arrays(
         pa.array(ends, pa.int32()), pa.array(flat, kind.value_type), kind, mask=mask
     )
