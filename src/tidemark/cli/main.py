@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tidemark.cli.commands.check import check
+from tidemark.cli.commands.clean import clean
 from tidemark.cli.commands.diff import diff
 from tidemark.cli.commands.doctor import doctor
 from tidemark.cli.commands.erase import erase
@@ -17,6 +18,7 @@ from tidemark.cli.commands.logs import logs
 from tidemark.cli.commands.new import new
 from tidemark.cli.commands.query import query
 from tidemark.cli.commands.rekey import rekey
+from tidemark.cli.commands.rescale import rescale
 from tidemark.cli.commands.run import run
 from tidemark.cli.commands.savepoints import cancel, savepoint, stop
 from tidemark.cli.commands.snapshots import inspect, verify
@@ -65,6 +67,7 @@ for _command in (
     savepoint,
     cancel,
     stop,
+    rescale,
     checkpoints,
     inspect,
     verify,
@@ -73,6 +76,7 @@ for _command in (
     diff,
     erase,
     rekey,
+    clean,
     web,
     top,
     logs,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GET_JAVA",
     "OLDEST_JAVA",
+    "active_session",
     "find_or_create_session",
     "java_command",
     "java_version",
@@ -68,9 +69,7 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     """
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is None:
-        active = _default_session(SparkSession)
+    active = active_session()
     if active is not None:
         _advise(active)
         use_this_interpreter(active.sparkContext, os.environ)
@@ -99,6 +98,15 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
         raise
     session.sparkContext.setLogLevel(os.environ.get("TIDEMARK_SPARK_LOG_LEVEL", "ERROR"))
     return session, True
+
+
+def active_session() -> SparkSession | None:
+    """The session of this process, if there is one; nothing is started."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or _default_session(SparkSession)
 
 
 def java_command(environ: Mapping[str, str]) -> str | None:
