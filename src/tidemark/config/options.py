@@ -677,8 +677,8 @@ class Options:
         .default_value("200 ms")
         .within(0)
         .with_description(
-            "How often periodic watermark generators are asked in continuous execution; in epochs they are asked once "
-            "per epoch."
+            "How often periodic watermark generators are asked in continuous execution, 0: never; in epochs they are "
+            "asked once per epoch."
         )
     )
     EXECUTION_MODE = (

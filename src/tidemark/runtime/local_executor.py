@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from contextlib import ExitStack
 
-from tidemark.api.executor import JobSettings
+from tidemark.api.executor import JobSettings, PlannedMode
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.api.specs import SinkSpec, SparkSourceSpec
@@ -16,7 +16,7 @@ from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
-from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks
+from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks, planned_mode
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
 from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
@@ -41,6 +41,10 @@ class LocalExecutor:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
+
+    def planned_mode(self, graph: Graph, settings: JobSettings) -> PlannedMode:
+        """How the job would run; there are always cores enough."""
+        return planned_mode(graph, settings)
 
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""

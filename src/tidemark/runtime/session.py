@@ -22,12 +22,20 @@ from tidemark.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["find_or_create_session", "java_command", "java_version", "use_this_interpreter"]
+__all__ = [
+    "GET_JAVA",
+    "OLDEST_JAVA",
+    "active_session",
+    "find_or_create_session",
+    "java_command",
+    "java_version",
+    "use_this_interpreter",
+]
 
 _log = logging.getLogger(__name__)
 
-_OLDEST_JAVA = 17
-_GET_JAVA = (
+OLDEST_JAVA = 17
+GET_JAVA = (
     "Install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or point JAVA_HOME at it; without Spark, "
     "jobs run with TIDEMARK_EXECUTION_TARGET=local."
 )
@@ -61,16 +69,14 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     """
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is None:
-        active = _default_session(SparkSession)
+    active = active_session()
     if active is not None:
         _advise(active)
         use_this_interpreter(active.sparkContext, os.environ)
         return active, False
     java = java_command(os.environ)
     if java is None:
-        raise ConfigError(f"Spark needs Java 17 or newer, and none was found. {_GET_JAVA}")
+        raise ConfigError(f"Spark needs Java 17 or newer, and none was found. {GET_JAVA}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     wanted = {key: value for key, value in configuration.items() if key.startswith("spark.")}
     builder = SparkSession.builder.appName(wanted.pop("spark.app.name", "tidemark"))
@@ -85,13 +91,22 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     try:
         session = builder.getOrCreate()
     except Exception as exc:
-        if "JAVA_GATEWAY_EXITED" in str(exc) and (version := java_version(java)) < _OLDEST_JAVA:
+        if "JAVA_GATEWAY_EXITED" in str(exc) and (version := java_version(java)) < OLDEST_JAVA:
             raise ConfigError(
-                f"Spark needs Java {_OLDEST_JAVA} or newer, {java} is {version}. {_GET_JAVA}"
+                f"Spark needs Java {OLDEST_JAVA} or newer, {java} is {version}. {GET_JAVA}"
             ) from exc
         raise
     session.sparkContext.setLogLevel(os.environ.get("TIDEMARK_SPARK_LOG_LEVEL", "ERROR"))
     return session, True
+
+
+def active_session() -> SparkSession | None:
+    """The session of this process, if there is one; nothing is started."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or _default_session(SparkSession)
 
 
 def java_command(environ: Mapping[str, str]) -> str | None:

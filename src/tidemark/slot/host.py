@@ -86,6 +86,8 @@ class SlotHost:
         self._failed: FailureInfo | None = None
         self._deployment: Deployment | None = None
         """What is deployed, None while nothing is."""
+        self.is_continuous = False
+        """Whether barriers come on the channels of what was deployed last; late frames of it are to be understood."""
         self._state: TaskStateManager | None = None
         self._local: LocalCopies | None = None
         """Copies of checkpoints on this machine; they outlive the attempt."""
@@ -110,6 +112,7 @@ class SlotHost:
             self.reset()
             state = self._state = TaskStateManager(deployment, self._storage, self._scratch)
             self._deployment = deployment
+            self.is_continuous = deployment.channels > 0
             self._local = state.local
             try:
                 vertices = [
@@ -209,6 +212,7 @@ class SlotHost:
                     gate.enter(header.channel, header.sequence)
                     return self._barrier(task, gate, header, pickle.loads(body)), b""
                 if gate.holds(header.channel):
+                    gate.note_held(header.channel, header.sequence)
                     return None
                 gate.enter(header.channel, header.sequence)
                 return task.process_channel(header, body, gate, self._mailbox.run, self.queryable)
@@ -311,12 +315,6 @@ class SlotHost:
             if isinstance(task.operator, SourceOperator)
         }
 
-    @property
-    def is_continuous(self) -> bool:
-        """Whether barriers come on the channels of what is deployed."""
-        deployment = self._deployment
-        return deployment is not None and deployment.channels > 0
-
     def current_attempt(self) -> int:
         """The attempt that is deployed, -1 if none is or if it has failed here, perhaps amid a record."""
         deployment = self._deployment
@@ -366,7 +364,10 @@ class SlotHost:
                 "slot": None if deployment is None else deployment.slot,
                 "attempt": -1 if deployment is None else deployment.attempt,
                 "metrics": self.metrics.snapshot(),
-                "operators": {task.info.uid: operator_figures(task) for task in self._tasks.values()},
+                "operators": {
+                    task.info.uid: operator_figures(task, self._gates.get(vertex))
+                    for vertex, task in self._tasks.items()
+                },
             }
 
         return self._mailbox.ask(collect, timeout)  # type: ignore[no-any-return]

@@ -89,6 +89,8 @@ class SubtaskFacts(msgspec.Struct, frozen=True):
     host: str = ""
     native: dict[str, int] = {}
     """Figures of its RocksDB store that were asked for."""
+    held_back: int | None = None
+    """Frames that had to wait behind a barrier; None where no barriers travel."""
 
 
 class VertexFacts(msgspec.Struct, frozen=True):

@@ -76,6 +76,7 @@ def subtask_metrics(subtask: SubtaskFacts) -> dict[str, Any]:
         "numRecordsInPerSecond": subtask.records_in_per_second,
         "numRecordsOutPerSecond": subtask.records_out_per_second,
         "currentInputWatermark": subtask.watermark,
+        "heldBackFrames": subtask.held_back,
     }
     if subtask.shares is not None:
         metrics["busyTimeMsPerSecond"] = round(subtask.shares.busy * 1000, 1)
