@@ -25,6 +25,7 @@ FREE_ORDER = {
     "aggregate_window",
     "process_function",
     "remote_model_inference",
+    "session_expiry",
     "session_with_dynamic_gap_window",
     "session_with_gap_window",
     "sliding_time_window",

@@ -14,11 +14,12 @@ from typing import Any
 
 from tidemark.backends import handles, ttl
 from tidemark.backends.table import Table
+from tidemark.clock import Clock
 from tidemark.errors import ConfigError, StateMigrationException, UnknownStateError
-from tidemark.state.backend import KeyContext
+from tidemark.state.backend import AccessContext, KeyContext
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor, StateKind
-from tidemark.state.expiry import Expiry
+from tidemark.state.expiry import Expiry, Living
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.primitives import State
 from tidemark.state.serializers.base import TypeSerializer
@@ -74,6 +75,11 @@ class StateSpec:
     def expiry(self) -> Expiry | None:
         """When its units expire, if they do."""
         return None if self.ttl is None else Expiry.of(self.ttl)
+
+    def in_full_snapshot(self, context: KeyContext, clock: Clock) -> Living | None:
+        """The units that a full snapshot taken now holds; None: all of them."""
+        expiry = self.expiry
+        return None if expiry is None else expiry.snapshot_at(context.time_of(expiry, clock))
 
     @property
     def serializers(self) -> StateSerializers:
@@ -332,8 +338,9 @@ def create_handle(
         on_access: Incremental clean-up, run after every access; only for state with time-to-live.
     """
     handle: State
-    if spec.ttl is not None:
-        handle = _EXPIRING[spec.kind](spec, context, table, on_access)
+    if spec.expiry is not None:
+        times: AccessContext = context.event if spec.expiry.event_time else context
+        handle = _EXPIRING[spec.kind](spec, times, table, on_access)
     else:
         handle = _PLAIN[spec.kind](spec, context, table)
     return handle

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -28,11 +28,19 @@ from tidemark.backends.registration import (
     resolve_restored,
     spec_of,
 )
-from tidemark.backends.table import ABSENT
+from tidemark.backends.reported import reported
+from tidemark.backends.table import ABSENT, Table
 from tidemark.errors import RestoreError
-from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
+from tidemark.state.backend import (
+    AccessContext,
+    BackendParameters,
+    KeyContext,
+    KeyedStateBackend,
+    KeyToken,
+)
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import StateDescriptor, StateKind
+from tidemark.state.expiry import Expiry
 from tidemark.state.layers import FrozenView
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
@@ -40,6 +48,9 @@ from tidemark.state.serializers.builtin import LongSerializer
 from tidemark.state.snapshot import KeyedCut, StateMeta, StateTable
 
 __all__ = ["HeapKeyedStateBackend"]
+
+_SWEPT_PER_BATCH = 1000
+"""Entries that are looked at behind a batch for what is to be reported; as many as on RocksDB."""
 
 
 class HeapKeyedStateBackend(KeyedStateBackend):
@@ -54,6 +65,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._restored: dict[str, UnregisteredState] = {}
         self._restored_metas: dict[str, StateMeta] = {}
         self._cleanups_per_record: list[IncrementalCleanup] = []
+        self._reporting: list[tuple[Expiry, IncrementalCleanup]] = []
         self._expiring_values: list[HeapTtlValueState] = []
         self._cut_pending = False
 
@@ -86,38 +98,63 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 shortcut = HeapLongState if counts else HeapValueState
                 return shortcut(spec, self.context, table)
             return create_handle(spec, self.context, table)
-        cleanup = self._cleanup_of(spec, table)
-        if plain and spec.expiry is not None and not spec.expiry.renew_on_read:
+        note = None
+        seen: Table = table
+        if spec.expiry is not None and spec.expiry.reported:
+            if self.expired is None:
+                self.expired = []
+            watch = reported(spec, self._times(spec.expiry), table, self.expired)
+            note, seen = watch.note, cast("Table", watch)
+        cleanup = self._cleanup_of(spec, table, note)
+        if plain and spec.expiry is not None and spec.expiry.plain:
             assert isinstance(table, HeapValueTable)
             expiring = HeapTtlLongState if counts else HeapTtlValueState
             handle = expiring(spec, self.context, table, cleanup)
             self._expiring_values.append(handle)
             return handle
-        return create_handle(spec, self.context, table, None if cleanup is None else cleanup.step)
+        return create_handle(spec, self.context, seen, None if cleanup is None else cleanup.step)
 
-    def _cleanup_of(self, spec: StateSpec, table: HeapTable) -> IncrementalCleanup | None:
+    def _times(self, expiry: Expiry) -> AccessContext:
+        return self.context.event if expiry.event_time else self.context
+
+    def _cleanup_of(
+        self, spec: StateSpec, table: HeapTable, note: Callable[..., None] | None
+    ) -> IncrementalCleanup | None:
         assert spec.ttl is not None
         assert spec.expiry is not None
         strategy = spec.ttl.get_cleanup_strategies().get_incremental_cleanup_strategy()
         if strategy is None:
             return None
-        cleanup = IncrementalCleanup(table, self.context, spec.expiry, strategy.get_cleanup_size())
+        cleanup = IncrementalCleanup(
+            table, self._times(spec.expiry), spec.expiry, strategy.get_cleanup_size(), note
+        )
+        if note is not None:
+            self._reporting.append((spec.expiry, cleanup))
         if strategy.run_cleanup_for_every_record():
             self._cleanups_per_record.append(cleanup)
         return cleanup
 
     def start_batch(self, tokens: Sequence[KeyToken] | None = None) -> None:
         """Read the clock; fold the layers of cuts that have been released."""
-        now = self.context.now = self.parameters.clock.now()
+        now = self.parameters.clock.now()
+        self.context.start_batch(now)
         for handle in self._expiring_values:
             handle.start_batch(now)
         if self._cut_pending:
             self._fold()
 
     def end_batch(self) -> None:
-        """Fold the layers of cuts that have been released."""
+        """Look for what expired, where that is reported; fold the layers of cuts that have been released."""
+        for _, cleanup in self._reporting:
+            cleanup.sweep(_SWEPT_PER_BATCH)
         if self._cut_pending:
             self._fold()
+
+    def next_expiry(self) -> int | None:
+        """When something may expire by the clock whose expiry is reported."""
+        return min(
+            (cleanup.due for expiry, cleanup in self._reporting if not expiry.event_time), default=None
+        )
 
     def _fold(self) -> None:
         carried = [restored.table for restored in self._restored.values() if restored.table is not None]
@@ -182,13 +219,12 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         if restored is not None:
             map_key = StateSerializers.of(restored.meta).map_key
             return restored.decoded(), OutsideView.of_restored(restored.meta, map_key)
-        view = OutsideView.of(self._states.spec(name), self.parameters.clock.now())
+        view = OutsideView.of(self._states.spec(name), self.context, self.parameters.clock)
         return self._tables[name], view
 
     def cut(self, *, incremental: bool = False) -> KeyedCut:
         """Freeze the content as it is now, in constant time per state."""
         groups = self.parameters.max_parallelism
-        now = self.parameters.clock.now()
         # Before anything is frozen: a serializer without a usable snapshot declines the checkpoint here.
         registered = [(spec, spec.meta()) for spec in self._states]
         tables: list[StateTable] = []
@@ -197,7 +233,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table = self._tables[spec.name]
             view = table.store.freeze()
             views.append(view)
-            living = None if spec.expiry is None else spec.expiry.snapshot_at(now)
+            living = spec.in_full_snapshot(self.context, self.parameters.clock)
             tables.append(LiveStateTable(meta, spec.serializers, view, groups, living, table.keys))
         for restored in self._restored.values():
             stored, carried = restored.freeze(groups)
@@ -237,3 +273,4 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._tables.clear()
         self._restored.clear()
         self._cleanups_per_record.clear()
+        self._reporting.clear()
