@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser reference demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query bench-page bench-web bench-latency clean
+.PHONY: help setup java browser kafka reference demo test test-fast chaos lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query bench-page bench-web bench-latency clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,18 +24,21 @@ java: setup
 browser: setup
 	@scripts/ensure_browser.sh
 
+kafka: java
+	@scripts/ensure_kafka.sh
+
 demo: java ## run the guided demonstration on a local Spark
 	$(PY) -m tidemark.demo
 
 reference: setup
 	@$(PY) scripts/fetch_pyflink.py
 
-test: java browser reference ## run every test: first those without a JVM, in parallel, then those on Spark
+test: java browser kafka reference ## run every test: first those without a JVM, in parallel, then those on Spark
 	$(PYTEST) -n 2 -m "not spark and not cluster"
 	$(PYTEST) -p no:xdist -m "spark or cluster"
 
-test-fast: setup reference ## run the tests that need neither a JVM nor a browser
-	$(PYTEST) -n 2 -m "not spark and not cluster and not slow and not browser"
+test-fast: setup reference ## run the tests that need neither a JVM nor a browser nor a broker
+	$(PYTEST) -n 2 -m "not spark and not cluster and not slow and not browser and not kafka"
 
 # A new seed each time; the same one again with `make chaos SEED=...`. FACTOR times the examples of `make test`.
 ifndef SEED

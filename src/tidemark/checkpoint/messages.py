@@ -51,6 +51,8 @@ class JobEnd(Enum):
     FINISHED = "finished"
     CANCELED = "canceled"
     FAILED = "failed"
+    SUSPENDED = "suspended"
+    """Only this driver ended; another one goes on with the job."""
 
 
 # Events

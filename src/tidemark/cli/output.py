@@ -78,6 +78,10 @@ class Renderer(ABC):
         """The user's program failed by itself."""
 
     @abstractmethod
+    def driver_restarted(self, code: int, pause: float) -> None:
+        """A supervised program died and is started again."""
+
+    @abstractmethod
     def snapshot(self, description: dict[str, Any]) -> None:
         """What is in a checkpoint or savepoint."""
 
@@ -242,6 +246,11 @@ class TextRenderer(Renderer):
         """What it said."""
         click.echo(message, err=True)
 
+    def driver_restarted(self, code: int, pause: float) -> None:
+        """One line, beside the program's own output."""
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        click.echo(f"The driver {how}; it is started again in {pause:g} s.", err=True)
+
     def snapshot(self, description: dict[str, Any]) -> None:
         """Header, sources and sinks, then each operator with its states."""
         _echo([visible(line) for line in snapshot_text.snapshot_lines(description)])
@@ -343,6 +352,9 @@ class JsonRenderer(Renderer):
     def program_failed(self, message: str) -> None:
         """An error."""
         _dump({"error": {"code": "PROGRAM", "message": message}}, err=True)
+
+    def driver_restarted(self, code: int, pause: float) -> None:
+        """Nothing: standard error holds one document, if something went wrong."""
 
     def snapshot(self, description: dict[str, Any]) -> None:
         """An object."""

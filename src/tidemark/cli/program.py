@@ -117,6 +117,8 @@ def run_attached(
 ) -> ProgramOutcome:
     """Run the program to its end and its jobs to theirs; an interrupt cancels the jobs.
 
+    SIGTERM does, too, except for highly available ones: those are suspended, for the next driver to go on with.
+
     Args:
         program: Path of the program.
         arguments: Its arguments.
@@ -259,7 +261,13 @@ def _terminable() -> Iterator[None]:
         yield
         return
 
+    from tidemark.runtime.control import live_jobs
+
     def terminate(_number: int, _frame: Any) -> None:
+        # Ctrl-C is a user who wants the jobs to end; this is one, or a machine, that wants the process to end. Said in
+        # front of whatever `execute` does about the interrupt.
+        for runner in live_jobs():
+            runner.suspend()
         raise _Terminated
 
     before = signal.signal(signal.SIGTERM, terminate)

@@ -15,7 +15,9 @@ from tidemark.config.modes import (
     ExecutionMode,
     ExternalizedCheckpointRetention,
     FallbackPolicy,
+    HighAvailability,
     RuntimeExecutionMode,
+    StandbyPolicy,
 )
 from tidemark.config.option import ConfigOption, ConfigOptions
 from tidemark.config.rocksdb_metrics import METRICS_PREFIX, PROPERTIES, TICKERS
@@ -391,6 +393,50 @@ class Options:
         .default_value("spark")
         .with_description("spark, or local to run the whole job in this process without a JVM.")
     )
+    JOB_ID = (
+        _key("execution.job-id")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Id of the job for `high-availability.type`: 32 lower-case hexadecimal digits. Unset means one derived "
+            "from the name given to `execute`."
+        )
+    )
+    HIGH_AVAILABILITY = (
+        _key("high-availability.type")
+        .enum_type(HighAvailability)
+        .default_value(HighAvailability.NONE)
+        .with_synonyms("high-availability")
+        .with_description(
+            "FILESYSTEM: a driver that starts and finds its job in the storage directory goes on from the newest "
+            "completed snapshot, and of several drivers of one job one runs it. NONE: every start is a job of its own."
+        )
+    )
+    HIGH_AVAILABILITY_STORAGE = (
+        _key("high-availability.storageDir")
+        .string_type()
+        .no_default_value()
+        .with_synonyms("high-availability.storage-dir")
+        .with_description("Where drivers of a job find each other; a path or URI that all of them reach.")
+    )
+    HIGH_AVAILABILITY_LEASE = (
+        _key("high-availability.lease-duration")
+        .duration_type()
+        .default_value("15 s")
+        .within(300)
+        .with_description(
+            "A driver that gives no sign of life for this long has lost its job to the next one. One whose process is "
+            "known to be gone, on the same machine, is not waited for."
+        )
+    )
+    HIGH_AVAILABILITY_STANDBY = (
+        _key("high-availability.standby")
+        .enum_type(StandbyPolicy)
+        .default_value(StandbyPolicy.WAIT)
+        .with_description(
+            "What a driver does while another one runs its job. WAIT: until that one is gone. REFUSE: it fails."
+        )
+    )
     TASK_CANCELLATION_TIMEOUT = (
         _key("task.cancellation.timeout")
         .duration_type()
@@ -642,6 +688,22 @@ class Options:
         .default_value(ClosureCleanerLevel.RECURSIVE)
         .with_description("How much of what Java functions drag along is removed.")
         .no_effect(_NO_JAVA)
+    )
+    KAFKA_CONNECTION_TIMEOUT = (
+        _key("kafka.connection-timeout")
+        .duration_type()
+        .default_value("30 s")
+        .within(1)
+        .with_description("How long a Kafka source or sink waits for a broker's answer before it fails.")
+    )
+    KAFKA_STAGING_DIR = (
+        _key("kafka.sink.staging-dir")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Where exactly-once Kafka sinks keep records until their checkpoint is complete; driver and workers "
+            "must see it. Unset means a directory in state.checkpoints.dir."
+        )
     )
 
 

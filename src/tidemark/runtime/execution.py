@@ -41,6 +41,7 @@ from tidemark.protocol.frames import CutRequest
 from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.deployments import deployments, open_savepoint
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
+from tidemark.runtime.leadership import Leadership
 from tidemark.runtime.progress import LatencyMarks, Progress, add_numbers
 from tidemark.runtime.sinks.factory import make_driver_sink
 from tidemark.runtime.sinks.task import row_tag
@@ -85,8 +86,9 @@ class JobExecution:
         clock: Clock,
         storage: StoragePlan,
         backend: BackendChoice,
+        leadership: Leadership | None = None,
     ) -> None:
-        """Prepare a job; nothing runs yet.
+        """Prepare a job; nothing runs yet. With `leadership` other drivers may go on with it, or have run it before.
 
         Raises:
             RestoreError: The savepoint to start from is missing, damaged or does not fit the job.
@@ -98,6 +100,7 @@ class JobExecution:
         self.progress = Progress()
         self.latency = LatencyMarks(settings.configuration.get(Options.LATENCY_INTERVAL))
         self.backend = backend
+        self.leadership = leadership
         self._storage_plan = storage
         self._timers: dict[tuple[int, int], int | None] = {}
         self.epoch = 0
@@ -120,9 +123,11 @@ class JobExecution:
         self._barriers: dict[int, DriverState] = {}
         """Snapshots in the making -> what the driver contributes, as of their barrier."""
         plan = build_plan(graph, settings, self.job_id)
-        self.plan, restored = open_savepoint(plan, graph, settings, storage.savepoints)
+        recovered = () if leadership is None else leadership.recovered
+        run = "" if leadership is None else leadership.run
+        self.plan, restored = open_savepoint(plan, graph, settings, storage.savepoints, recovered)
         self.snapshots = JobSnapshots(
-            self, engine.worker, clock, self.plan, settings, storage, backend, restored
+            self, engine.worker, clock, self.plan, settings, storage, backend, restored, run
         )
         self._functions = dump_functions(self.plan.in_slots())
         self.watermarks = WatermarkTracker(self.plan)
@@ -358,6 +363,8 @@ class JobExecution:
             self._take_events(self.snapshots.observe)
 
     def _take_events(self, handle: Callable[[Event], None]) -> None:
+        if self.leadership is not None:
+            self.leadership.check()
         for event in self.engine.events():
             match event:
                 case SlotAcknowledged() | SlotDeclined():
@@ -407,9 +414,17 @@ class JobExecution:
         return None
 
     def verify_claims(self) -> None:
-        """Make sure that no newer driver has taken a sink."""
+        """Make sure that no newer driver has taken the job or a sink."""
+        if self.leadership is not None:
+            self.engine.worker.call(self.leadership.verify)
         for sink in self.sinks.values():
             self.engine.worker.call(sink.verify_claim)
+
+    def announce(self, snapshot: CompletedSnapshot) -> None:
+        """Tell the next driver of the job, if there may be one."""
+        if self.leadership is not None:
+            known = self.coordinator.completed.candidates()
+            self.engine.worker.call(self.leadership.point_to, [*known, snapshot])
 
     def complete(self, checkpoint_id: int) -> None:
         """Commit sinks, then tell slots, then sources."""
@@ -438,7 +453,7 @@ class JobExecution:
         for source in self.sources.values():
             source.stop()
         newest = self.coordinator.completed.last_commit()
-        self.snapshots.fenced = fenced = self._has_lost_a_sink()
+        self.snapshots.fenced = fenced = self._has_lost_a_claim()
         call = self.engine.worker.call
         for sink in self.sinks.values():
             if how is JobEnd.FINISHED:
@@ -450,11 +465,16 @@ class JobExecution:
         if not restorable:
             for sink in self.sinks.values():
                 call(sink.conclude)
+        kept = self._keeps_checkpoints(how)
+        if self.leadership is not None and how is not JobEnd.SUSPENDED and not fenced:
+            call(partial(self.leadership.end, how, restorable=kept))
         remaining = self.snapshots.end(JobEnded(how, unread=how is JobEnd.FAILED and self._unread))
+        if self.leadership is not None and not kept and not fenced:
+            self.snapshots.discard_all_runs()
         for sink in self.sinks.values():
             call(partial(sink.close, restorable=restorable or remaining))
 
-    def _has_lost_a_sink(self) -> bool:
+    def _has_lost_a_claim(self) -> bool:
         try:
             self.verify_claims()
         except FencedError as exc:
@@ -467,13 +487,15 @@ class JobExecution:
 
     def _is_restorable(self, how: JobEnd) -> bool:
         """Whether snapshots are to outlive the job that it, or another one of its lineage, can be started from."""
+        given = self.snapshots.took_savepoint or self.settings.savepoint_path is not None
+        return self._keeps_checkpoints(how) or given
+
+    def _keeps_checkpoints(self, how: JobEnd) -> bool:
         checkpointing = self.settings.checkpointing
         kept = checkpointing.enabled and is_kept(checkpointing.retention, how)
         # Snapshots that could not be read stay, whatever the retention.
         unread = how is JobEnd.FAILED and self._unread
-        spoiled = bool(self.coordinator.completed.quarantined())
-        given = self.snapshots.took_savepoint or self.settings.savepoint_path is not None
-        return kept or unread or spoiled or given
+        return kept or unread or bool(self.coordinator.completed.quarantined())
 
     def accumulators(self) -> dict[str, Any]:
         """Numeric metrics of the user's functions, summed over subtasks, as of the last statistics."""

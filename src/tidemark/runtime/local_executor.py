@@ -13,7 +13,6 @@ from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
-from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import LocalArtifacts
@@ -24,6 +23,7 @@ from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
 from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
+from tidemark.runtime.leadership import Leadership, job_id_of, lead
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.progress import timed_accesses
@@ -52,9 +52,14 @@ class LocalExecutor:
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
         with ExitStack() as undo:
-            job_id = new_job_id()
+            leadership = lead(settings, storage)
+            if leadership is not None:
+                undo.callback(leadership.release)
+            job_id = job_id_of(leadership)
             choice = choose_mode(graph, settings)
-            execution = self._execution(graph, settings, job_id, storage, undo, continuous=choice.continuous)
+            execution = self._execution(
+                graph, settings, job_id, storage, undo, leadership, continuous=choice.continuous
+            )
             execution.progress.note_mode(choice.continuous, choice.reason)
             engine = execution.engine
             assert isinstance(engine, LocalEngine)
@@ -94,6 +99,7 @@ class LocalExecutor:
         job_id: str,
         storage: StoragePlan,
         undo: ExitStack,
+        leadership: Leadership | None,
         *,
         continuous: bool,
     ) -> JobExecution:
@@ -105,13 +111,15 @@ class LocalExecutor:
         if not continuous:
             engine = LocalEngine(clock, storage.savepoints, cancellation=cancellation, files=files)
             undo.callback(engine.stop)
-            return JobExecution(graph, settings, job_id, engine, make_source, clock, storage, backend)
+            return JobExecution(
+                graph, settings, job_id, engine, make_source, clock, storage, backend, leadership
+            )
         tasks = number_of_tasks(graph, settings)
         endless = ContinuousLocalEngine(
             clock, storage.savepoints, tasks, cancellation=cancellation, files=files
         )
         undo.callback(endless.stop)
-        return ContinuousExecution(graph, settings, job_id, endless, clock, storage, backend)
+        return ContinuousExecution(graph, settings, job_id, endless, clock, storage, backend, leadership)
 
 
 def refuse_spark(graph: Graph) -> None:

@@ -112,6 +112,7 @@ class JobRunner:
         self._requests: deque[_Request] = deque()
         """Served in the job's thread, oldest first, or refused when the job is over."""
         self._cancelled = threading.Event()
+        self._suspended = False
         self._ended = threading.Event()
         self._stop_future: CompletableFuture[str] | None = None
         self._draining = False
@@ -142,6 +143,14 @@ class JobRunner:
             self._cancelled.set()
             self.wake.set()
             self.execution.engine.interrupt()
+
+    def suspend(self) -> None:
+        """Ask for the end of this driver: another one goes on with the job, if one can. Else the same as `cancel`.
+
+        A `cancel` that follows changes nothing about it.
+        """
+        self._suspended = self.execution.leadership is not None
+        self.cancel()
 
     def savepoint(self, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint."""
@@ -204,6 +213,8 @@ class JobRunner:
             self._ending, self._end_by = True, None
             self.execution.engine.stop()
             self._sweep()
+            if self.execution.leadership is not None:
+                self.execution.leadership.release()
             self._ended.set()
             self._refuse_requests()
             self._finish(end, error)
@@ -220,7 +231,7 @@ class JobRunner:
                 self.execution.end(end)
                 return end
             except _Cancelled:
-                end = JobEnd.CANCELED
+                end = self._cancelled_end()
         self._ending = True
         # Nothing of the attempt may run beside the last commits.
         self.execution.engine.settle()
@@ -256,10 +267,10 @@ class JobRunner:
             except _Stopped:
                 return JobEnd.FINISHED, None
             except _Cancelled:
-                return JobEnd.CANCELED, None
+                return self._cancelled_end(), None
             except Exception as exc:
                 if self._cancelled.is_set():
-                    return JobEnd.CANCELED, None
+                    return self._cancelled_end(), None
                 failure: Exception = exc
             self.failure = failure
             self.attempt_failures.append(
@@ -275,8 +286,11 @@ class JobRunner:
             _log.warning("Attempt %s failed and is restarted. %s", self.execution.attempt, failure)
             self.status = JobStatus.RESTARTING
             if self._sleep_cancelled(delay):
-                return JobEnd.CANCELED, None
+                return self._cancelled_end(), None
             self.status = JobStatus.RUNNING
+
+    def _cancelled_end(self) -> JobEnd:
+        return JobEnd.SUSPENDED if self._suspended else JobEnd.CANCELED
 
     def _restart_delay(self, failure: Exception) -> int | None:
         now = self.execution.clock.now()
@@ -438,6 +452,10 @@ class JobRunner:
         elif end is JobEnd.CANCELED:
             self.status = JobStatus.CANCELED
             self.result.set_exception(ExecutionError(f"Job {job_id} was cancelled.", job_id=job_id))
+        elif end is JobEnd.SUSPENDED:
+            self.status = JobStatus.SUSPENDED
+            message = f"Job {job_id} was suspended: its next driver goes on with it."
+            self.result.set_exception(ExecutionError(message, job_id=job_id))
         else:
             self.status = JobStatus.FAILED
             assert error is not None

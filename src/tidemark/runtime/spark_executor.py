@@ -15,7 +15,6 @@ from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
-from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts, wants_directory
@@ -28,6 +27,7 @@ from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
+from tidemark.runtime.leadership import Leadership, job_id_of, lead
 from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.session import find_or_create_session
@@ -36,7 +36,7 @@ from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage_plan import check_travels, storage_plan, warn_of_others
+from tidemark.runtime.storage_plan import StoragePlan, check_travels, storage_plan, warn_of_others
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 
 if TYPE_CHECKING:
@@ -77,8 +77,25 @@ class SparkExecutor:
         check_travels(storage)
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
+        limits = SlotLimits.of(settings.configuration)
+        # A driver that waits for its turn has no session yet.
+        leadership = lead(settings, storage)
+        try:
+            return self._start(graph, settings, storage, limits, leadership)
+        except BaseException:
+            if leadership is not None:
+                leadership.release()
+            raise
+
+    def _start(
+        self,
+        graph: Graph,
+        settings: JobSettings,
+        storage: StoragePlan,
+        limits: SlotLimits,
+        leadership: Leadership | None,
+    ) -> JobClient:
         configuration = settings.configuration
-        limits = SlotLimits.of(configuration)
         wanted = configuration.to_dict()
         spare = number_of_tasks(graph, settings) if might_be_continuous(graph, settings) else 0
         if settings.artifacts.executable is not None:
@@ -91,7 +108,7 @@ class SparkExecutor:
         shipped_files = wants_directory(settings.artifacts)
         threads = server_threads_of(settings)
         more = {"shipped_files": shipped_files, "query_threads": (threads.network, threads.query)}
-        job_id = new_job_id()
+        job_id = job_id_of(leadership)
         token = secrets.token_bytes(32)
         host = _driver_host(session)
         ports = ports_of(settings, Options.QUERYABLE_SERVER_PORTS)
@@ -123,13 +140,13 @@ class SparkExecutor:
                     session, job_id, token, slots, links, tasks, limits, shipped_files
                 )
                 execution = ContinuousExecution(
-                    graph, settings, job_id, engine, SystemClock(), storage, backend
+                    graph, settings, job_id, engine, SystemClock(), storage, backend, leadership
                 )
             else:
                 engine = SparkEngine(session, job_id, token, slots, limits.cancellation, shipped_files)
                 sources = partial(make_source, session=session)
                 execution = JobExecution(
-                    graph, settings, job_id, engine, sources, SystemClock(), storage, backend
+                    graph, settings, job_id, engine, sources, SystemClock(), storage, backend, leadership
                 )
             execution.progress.note_mode(choice.continuous, choice.reason)
             application = str(session.sparkContext.applicationId)

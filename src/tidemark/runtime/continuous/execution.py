@@ -45,6 +45,7 @@ from tidemark.runtime.continuous.engine import TaskEngine
 from tidemark.runtime.continuous.outputs import Produced, TaskOutputs
 from tidemark.runtime.continuous.source import EnumeratedSource, make_continuous_source
 from tidemark.runtime.execution import JobExecution
+from tidemark.runtime.leadership import Leadership
 from tidemark.runtime.progress import add_numbers
 from tidemark.runtime.sinks.task import row_tag
 from tidemark.runtime.snapshots import DriverState
@@ -70,9 +71,12 @@ class ContinuousExecution(JobExecution):
         clock: Clock,
         storage: StoragePlan,
         backend: BackendChoice,
+        leadership: Leadership | None = None,
     ) -> None:
         """Prepare a job; nothing runs yet. See `JobExecution`."""
-        super().__init__(graph, settings, job_id, engine, make_continuous_source, clock, storage, backend)
+        super().__init__(
+            graph, settings, job_id, engine, make_continuous_source, clock, storage, backend, leadership
+        )
         self._enumerated = {k: s for k, s in self.sources.items() if isinstance(s, EnumeratedSource)}
         self._tasks = engine.tasks
         self._aligned = settings.checkpointing.mode is not CheckpointingMode.AT_LEAST_ONCE

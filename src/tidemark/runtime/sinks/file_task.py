@@ -21,8 +21,8 @@ import xxhash
 from tidemark.errors import ConfigError, StorageError
 from tidemark.formats.files import BinaryOutput, BulkWriter
 from tidemark.protocol.reports import TaskReport
+from tidemark.runtime.places import create_staged
 from tidemark.runtime.records import Records
-from tidemark.runtime.sinks.places import create_staged
 from tidemark.runtime.sinks.staged_files import (
     StagedFile,
     checked_bucket,
