@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-# Needs Spark: run by tests/integration/test_processor.py.
-ON_SPARK = {"savepoint_as_dataframe"}
+# Need Spark: run by tests/integration/test_processor.py and test_queryable_on_spark.py.
+ON_SPARK = {"live_state_as_sql", "savepoint_as_dataframe"}
 EXAMPLES = [
     path
     for path in sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
