@@ -56,7 +56,7 @@ def test_example_prints_the_expected_lines(path: Path, capfd: pytest.CaptureFixt
 def test_example_imports_only_names_pyflink_has_under_the_same_path(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tidemark"):
-            assert node.module.split(".")[1] in {"common", "datastream"}, node.module
+            assert node.module.split(".")[1] in {"common", "datastream", "state_processor"}, node.module
 
 
 def test_every_expected_file_belongs_to_an_example() -> None:

@@ -317,6 +317,15 @@ class KeyedOperator(FunctionOperator):
         if self._backend.expired:
             self._report_expired(out)
 
+    def erase_key(self, key: bytes) -> dict[str, int]:
+        """Forget a key, given by its canonical bytes: state and timers; rows of each that held any.
+
+        Between two other calls only. A key of another subtask is found nowhere.
+        """
+        from_bytes = self._backend.parameters.tokens.from_bytes
+        token = key if from_bytes is None else from_bytes(key)
+        return {**self._backend.erase(token), **self._timers.erase(token)}
+
     def _drop_key(self, token: Any) -> None:
         if not self._handles:
             return

@@ -226,6 +226,16 @@ class KeyedStateBackend(ABC):
         return {}
 
     @abstractmethod
+    def erase(self, token: KeyToken) -> dict[str, int]:
+        """Forget a key in every state and namespace, restored states that nobody registered included.
+
+        Between two batches only. Files of the backend's own, which later cuts may show, are rid of it, too.
+
+        Returns:
+            State -> rows (one per value or list, one per map entry) of the states that held any.
+        """
+
+    @abstractmethod
     def query(
         self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False
     ) -> tuple[bool, Any]:

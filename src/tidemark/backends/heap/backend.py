@@ -197,6 +197,12 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             return sum(counter.num_entries() for counter in counters.values())
         return counters[state_name].num_entries() if state_name in counters else 0
 
+    def erase(self, token: KeyToken) -> dict[str, int]:
+        """Forget a key in every state."""
+        counts = {spec.name: self._tables[spec.name].erase(token, spec.namespace) for spec in self._states}
+        counts |= {name: restored.erase(token) for name, restored in self._restored.items()}
+        return {name: count for name, count in counts.items() if count}
+
     def registered(self) -> list[StateDescriptor]:
         """The states that have a handle."""
         return [spec.descriptor for spec in self._states]

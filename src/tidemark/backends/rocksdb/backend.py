@@ -252,6 +252,26 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         """Physical entries, expired ones included; counts them one by one."""
         return self._reader.num_entries(state_name)
 
+    def erase(self, token: KeyToken) -> dict[str, int]:
+        """Forget a key in every state, and compact: a deleted row leaves its key in files until then."""
+        counts: dict[str, int] = {}
+        self._scope.write_back()
+        group, key = self._codec.place(token)
+        batch = self._store.new_batch()
+        for name, number in self._catalog.numbers.items():
+            rows = self._store.prefixed(group + number.to_bytes(2, "big") + key)
+            for row, _ in rows:
+                batch.delete(row)
+            if rows:
+                # A list is one row in segments.
+                lists = self._catalog.meta(name).kind is StateKind.LIST
+                counts[name] = len({row[:-8] if lists else row for row, _ in rows})
+        self._store.write(batch)
+        for table in self._catalog.tables.values():
+            table.invalidate()
+        self._store.compact()
+        return counts
+
     def query(
         self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False
     ) -> tuple[bool, Any]:
