@@ -84,9 +84,17 @@ class Broker:
     def create_topic(
         self, partitions: int = 1, name: str | None = None, config: Mapping[str, str] | None = None
     ) -> str:
-        """A new topic, under a name nobody else has unless one is given; returns when it can be used."""
+        """A new topic, under a name nobody else has unless one is given; returns when it can be used.
+
+        Records stay, also those with timestamps of long ago, unless `config` says otherwise.
+        """
         topic = name or f"t{next(self._names)}-{uuid.uuid4().hex[:8]}"
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        new = NewTopic(
+            topic,
+            num_partitions=partitions,
+            replication_factor=1,
+            config={"retention.ms": "-1", **(config or {})},
+        )
         self._done(self.admin.create_topics([new]))
         self._wait_for_partitions(topic, partitions)
         return topic

@@ -15,7 +15,12 @@ from typing import Any
 from tidemark.backends import handles, ttl
 from tidemark.backends.table import Table
 from tidemark.clock import Clock
-from tidemark.errors import ConfigError, StateMigrationException, UnknownStateError
+from tidemark.errors import (
+    ConfigError,
+    StateMigrationException,
+    UnknownStateError,
+    UnsupportedOperationException,
+)
 from tidemark.state.backend import AccessContext, KeyContext
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor, StateKind
@@ -38,6 +43,7 @@ __all__ = [
     "RegisteredStates",
     "StateMigration",
     "StateSpec",
+    "check_columns",
     "check_restored",
     "create_handle",
     "resolve_restored",
@@ -111,6 +117,20 @@ def spec_of(
     """Derive the serializers a descriptor asks for."""
     map_key = serializer_for(descriptor.key_type_info) if isinstance(descriptor, MapStateDescriptor) else None
     return StateSpec(descriptor, namespace, key_serializer, serializer_for(descriptor.type_info), map_key)
+
+
+def check_columns(descriptor: StateDescriptor) -> None:
+    """Refuse what states of batch functions cannot do.
+
+    Raises:
+        UnsupportedOperationException: Time-to-live in event time or with a callback: both go record by record.
+    """
+    config = descriptor.ttl_config
+    if config is not None and (Expiry.of(config).event_time or Expiry.of(config).reported):
+        raise UnsupportedOperationException(
+            f"State '{descriptor.name}' of a batch function lives by processing time and reports nothing: event time "
+            "and on_expiry go record by record. Use a KeyedProcessFunction."
+        )
 
 
 class RegisteredStates:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemark.checkpoint.metadata.model import METADATA_FILE
 from tidemark.checkpoint.storage.base import Storage
@@ -43,6 +43,8 @@ class SnapshotLocation:
     directory: str
     shared: str
     """The job's shared files. A savepoint names this too, but never refers to anything in it."""
+    savepoint: bool = field(default=False, compare=False)
+    """A savepoint keeps no tables in its metadata: all of them are files that other programs can read."""
 
     @property
     def metadata_path(self) -> str:
@@ -86,7 +88,7 @@ class JobLayout:
 
 def savepoint_location(directory: str) -> SnapshotLocation:
     """Location of a savepoint, or of a retained checkpoint, given its directory."""
-    return SnapshotLocation(directory, join(parent(directory), "shared"))
+    return SnapshotLocation(directory, join(parent(directory), "shared"), savepoint=True)
 
 
 def new_savepoint_directory(target: str | None, job_id: str) -> str:

@@ -123,6 +123,40 @@ class Options:
         .no_default_value()
         .with_description("Bound on block cache and write buffers of all RocksDB stores of one slot.")
     )
+    TASK_SLOTS = (
+        _key("taskmanager.numberOfTaskSlots")
+        .int_type()
+        .default_value(1)
+        .within(1)
+        .with_description(
+            "Slots that share the sizes of `taskmanager.memory.*`; each slot is a process of its own and gets its part."
+        )
+    )
+    PROCESS_MEMORY = (
+        _key("taskmanager.memory.process.size")
+        .memory_type()
+        .no_default_value()
+        .with_description(
+            "Memory of the slots of a task manager. A slot that comes near its part, or exceeds it, says so in the "
+            "driver's log, and if it dies the failure tells. Nobody is killed for it here; slots of the local executor "
+            "share one process and are not watched."
+        )
+    )
+    MANAGED_MEMORY = (
+        _key("taskmanager.memory.managed.size")
+        .memory_type()
+        .no_default_value()
+        .with_description(
+            "Part of it that RocksDB may use; unset means the fraction below, if the whole is set. "
+            "`state.backend.rocksdb.memory.fixed-per-slot` goes before it."
+        )
+    )
+    MANAGED_MEMORY_FRACTION = (
+        _key("taskmanager.memory.managed.fraction")
+        .float_type()
+        .default_value(0.4)
+        .with_description("Share of `taskmanager.memory.process.size` that RocksDB may use.")
+    )
     ROCKSDB_METRICS = (
         _key("state.backend.rocksdb.metrics.enabled")
         .boolean_type()
@@ -275,7 +309,9 @@ class Options:
         .string_type()
         .no_default_value()
         .with_synonyms("restart-strategy.type")
-        .with_description("none, fixed-delay or failure-rate; unset depends on checkpointing.")
+        .with_description(
+            "none, fixed-delay, failure-rate or exponential-delay; unset: the last with checkpointing, else none."
+        )
     )
     RESTART_FIXED_DELAY_ATTEMPTS = (
         _key("restart-strategy.fixed-delay.attempts")
@@ -311,6 +347,46 @@ class Options:
         .default_value("1 s")
         .within(0)
         .with_description("Wait before each restart.")
+    )
+    RESTART_EXPONENTIAL_INITIAL = (
+        _key("restart-strategy.exponential-delay.initial-backoff")
+        .duration_type()
+        .default_value("1 s")
+        .within(1)
+        .with_description("Wait before the first restart.")
+    )
+    RESTART_EXPONENTIAL_MAX = (
+        _key("restart-strategy.exponential-delay.max-backoff")
+        .duration_type()
+        .default_value("1 min")
+        .within(1)
+        .with_description("Longest wait before a restart.")
+    )
+    RESTART_EXPONENTIAL_MULTIPLIER = (
+        _key("restart-strategy.exponential-delay.backoff-multiplier")
+        .float_type()
+        .default_value(1.5)
+        .with_description("How much longer each wait is than the one before it.")
+    )
+    RESTART_EXPONENTIAL_RESET = (
+        _key("restart-strategy.exponential-delay.reset-backoff-threshold")
+        .duration_type()
+        .default_value("1 h")
+        .within(1)
+        .with_description("How long the job has to run without a failure before waits begin anew.")
+    )
+    RESTART_EXPONENTIAL_JITTER = (
+        _key("restart-strategy.exponential-delay.jitter-factor")
+        .float_type()
+        .default_value(0.1)
+        .with_description("Share of a wait by which it is longer or shorter at random.")
+    )
+    RESTART_EXPONENTIAL_ATTEMPTS = (
+        _key("restart-strategy.exponential-delay.attempts-before-reset-backoff")
+        .int_type()
+        .default_value(2147483647)
+        .within(1)
+        .with_description("Restarts before the job fails, unless waits began anew in between.")
     )
 
     QUERYABLE_STATE_ENABLE = (
@@ -547,8 +623,9 @@ class Options:
         .default_value("0 ms")
         .within(0)
         .with_description(
-            "How often the time from reading records to having processed them is taken for the metrics `latency_*`; 0 "
-            "means never. All records of an epoch have the latency of the epoch."
+            "How often the time from reading records to having processed everything they cause is taken for the "
+            "metrics `latency_*`; 0 means never. All records of an epoch have the latency of the epoch; tasks of a "
+            "continuous job follow records at most every 200 ms. Time in windows and in state does not count."
         )
     )
     TRACK_STATE_LATENCY = (
@@ -600,8 +677,8 @@ class Options:
         .default_value("200 ms")
         .within(0)
         .with_description(
-            "How often periodic watermark generators are asked in continuous execution; in epochs they are asked once "
-            "per epoch."
+            "How often periodic watermark generators are asked in continuous execution, 0: never; in epochs they are "
+            "asked once per epoch."
         )
     )
     EXECUTION_MODE = (

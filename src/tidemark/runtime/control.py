@@ -98,6 +98,7 @@ class JobControl:
                 self._wait,
             ),
             stop=self._stop,
+            rescale=lambda arguments: self._wait(self._job.rescale(int(arguments["parallelism"]))),
             cancel=self._cancel,
             view=lambda arguments: answer_view(self._shown, arguments),
         )

@@ -116,6 +116,9 @@ class Engine(Protocol):
             IllegalStateError: The attempt does not run any more.
         """
 
+    def slot_log(self, slot: int, timeout: float) -> str | None:
+        """The end of a slot's log file, from its machine; None if that cannot be had. From any thread."""
+
     def slot_pids(self) -> dict[int, int]:
         """Process id of every slot; from any thread."""
 

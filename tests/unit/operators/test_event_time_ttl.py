@@ -9,6 +9,7 @@ import pytest
 from tidemark import (
     AggregateFunction,
     AggregatingStateDescriptor,
+    BatchProcessFunction,
     EmbeddedRocksDBStateBackend,
     ExpiredState,
     HashMapStateBackend,
@@ -21,7 +22,7 @@ from tidemark import (
     Types,
     ValueStateDescriptor,
 )
-from tidemark.errors import ConfigError
+from tidemark.errors import ConfigError, UnsupportedOperationException
 from tidemark.testing import (
     ADVANCE,
     AT,
@@ -402,3 +403,53 @@ def test_what_would_hide_an_expiry_is_refused(calls: dict[str, Any]) -> None:
         config(on_expiry=(tell,), **calls)
     with pytest.raises(ConfigError, match="callable"):
         config(on_expiry=("tell",))
+
+
+class Totals(BatchProcessFunction):
+    """Adds up a column."""
+
+    def __init__(self, settings: StateTtlConfig | None = None) -> None:
+        self.settings = settings
+
+    def open(self, ctx):
+        descriptor = ValueStateDescriptor("total", Types.LONG())
+        if self.settings is not None:
+            descriptor.enable_time_to_live(self.settings)
+        self.total = ctx.get_state(descriptor)
+
+    def process_batch(self, batch, keys, ctx):
+        self.total.write(keys, self.total.read(keys) + keys.sum(batch["f1"]))
+
+
+def totals(backend: Any, settings: StateTtlConfig | None = None) -> OneInputHarness:
+    return OneInputHarness(
+        Totals(settings),
+        lambda value: value[0],
+        Types.STRING(),
+        state_backend=backend(),
+        input_type=Types.TUPLE([Types.STRING(), Types.LONG()]),
+    )
+
+
+@BACKENDS
+@pytest.mark.parametrize("settings", [config(), config(on_expiry=(tell,))])
+def test_batch_functions_refuse_what_goes_record_by_record(backend: Any, settings: Any) -> None:
+    with pytest.raises(UnsupportedOperationException, match="total"):
+        totals(backend, settings).open()
+
+
+@BACKENDS
+def test_an_erased_key_is_gone_from_columns(backend: Any) -> None:
+    harness = totals(backend)
+    harness.open()
+    for number in range(10):
+        harness.process_element((f"k{number}", number))
+    operator: Any = harness._operator
+
+    assert operator.erase_key(b"k7") == {"total": 1}
+    assert operator.erase_key(b"k7") == {}
+
+    assert operator.backend.query("total", operator.backend.parameters.tokens.of(["k7"])[0])[0] is False
+    harness.process_element(("k7", 1))
+    assert operator.backend.query("total", operator.backend.parameters.tokens.of(["k7"])[0]) == (True, 1)
+    assert operator.backend.num_entries("total") == 10

@@ -2,4 +2,28 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from tidemark.api.connectors.kafka.deserialization import (
+    KafkaBadRecords,
+    KafkaRecordDeserializationSchema,
+)
+from tidemark.api.connectors.kafka.offsets import (
+    KafkaOffsetResetStrategy,
+    KafkaOffsetsInitializer,
+    KafkaTopicPartition,
+)
+from tidemark.api.connectors.kafka.record import KafkaRecord
+from tidemark.api.connectors.kafka.source import (
+    KafkaSource,
+    KafkaSourceBuilder,
+)
+
+__all__ = [
+    "KafkaBadRecords",
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
+]
