@@ -304,6 +304,7 @@ if TYPE_CHECKING:
         GenericRecordAvroTypeInfo,
     )
     from tidemark.types.inference import written_as
+    from tidemark.types.numpy_types import NumpyArrayTypeInfo
     from tidemark.types.row import (
         Row,
         RowKind,
@@ -473,6 +474,7 @@ __all__ = [
     "NullByteKeySelector",
     "NullableSerializer",
     "NumberSequenceSource",
+    "NumpyArrayTypeInfo",
     "ObjectArrayTypeInfo",
     "OneInputStreamOperator",
     "OperatorOutput",
@@ -694,6 +696,7 @@ _NAMES_BY_MODULE = {
     "tidemark.state.ttl": "StateTtlConfig",
     "tidemark.types.avro": "AvroSchema GenericRecordAvroTypeInfo",
     "tidemark.types.inference": "written_as",
+    "tidemark.types.numpy_types": "NumpyArrayTypeInfo",
     "tidemark.types.row": "Row RowKind",
     "tidemark.types.time": "Duration Instant Time",
     "tidemark.types.typeinfo": """

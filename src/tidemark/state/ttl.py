@@ -221,9 +221,10 @@ class StateTtlConfig:
             self, query_time_after_num_entries: int = 1000, periodic_compaction_time: Any = None
         ) -> StateTtlConfig.Builder:
             """RocksDB: drop expired units during compaction, if the backend's filter is enabled at all."""
-            periodic = None if periodic_compaction_time is None else to_millis(periodic_compaction_time)
+            if periodic_compaction_time:
+                to_millis(periodic_compaction_time)
             strategy = CleanupStrategies.RocksdbCompactFilterCleanupStrategy(
-                query_time_after_num_entries, periodic
+                query_time_after_num_entries, periodic_compaction_time or None
             )
             self._cleanup[Strategies.ROCKSDB_COMPACTION_FILTER] = cast("Any", strategy)
             return self

@@ -221,7 +221,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                     table,
                     spec.expiry,
                     max(strategy.query_time_after_num_entries, 1),
-                    strategy.periodic_compaction_time or (None if watched is None else _REPORT_EVERY_MS),
+                    strategy.period_ms or (None if watched is None else _REPORT_EVERY_MS),
                     None if watched is None else partial(self._settle, spec.namespace, watched),
                 )
             )
