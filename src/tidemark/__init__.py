@@ -41,6 +41,12 @@ if TYPE_CHECKING:
         OutputFileConfig,
         RollingPolicy,
     )
+    from tidemark.api.connectors.kafka.record import KafkaRecord
+    from tidemark.api.connectors.kafka.serialization import (
+        KafkaRecordSerializationSchema,
+        KafkaTopicSelector,
+    )
+    from tidemark.api.connectors.kafka.sink import KafkaSink
     from tidemark.api.connectors.number_seq import NumberSequenceSource
     from tidemark.api.context import (
         SinkContext,
@@ -446,6 +452,10 @@ __all__ = [
     "JobStatus",
     "JsonRowDeserializationSchema",
     "JsonRowSerializationSchema",
+    "KafkaRecord",
+    "KafkaRecordSerializationSchema",
+    "KafkaSink",
+    "KafkaTopicSelector",
     "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
     "KeySet",
@@ -595,6 +605,9 @@ _NAMES_BY_MODULE = {
     "tidemark.api.connectors.compaction": "FileCompactStrategy FileCompactor",
     "tidemark.api.connectors.file_source": "FileSource",
     "tidemark.api.connectors.file_system": "BucketAssigner FileSink OutputFileConfig RollingPolicy",
+    "tidemark.api.connectors.kafka.record": "KafkaRecord",
+    "tidemark.api.connectors.kafka.serialization": "KafkaRecordSerializationSchema KafkaTopicSelector",
+    "tidemark.api.connectors.kafka.sink": "KafkaSink",
     "tidemark.api.connectors.number_seq": "NumberSequenceSource",
     "tidemark.api.context": "SinkContext SourceContext TimerService",
     "tidemark.api.environment": "StreamExecutionEnvironment",
