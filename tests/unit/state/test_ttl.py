@@ -70,7 +70,7 @@ def test_everything_can_be_set() -> None:
     incremental = cleanup.get_incremental_cleanup_strategy()
     assert incremental is not None
     assert (incremental.get_cleanup_size(), incremental.run_cleanup_for_every_record()) == (9, True)
-    assert cleanup.get_rocksdb_compact_filter_cleanup_strategy() == (50, 1000)
+    assert cleanup.get_rocksdb_compact_filter_cleanup_strategy() == (50, Time.seconds(1))
 
 
 def test_the_shortcuts_set_the_defaults_again() -> None:
