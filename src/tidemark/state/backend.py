@@ -102,9 +102,11 @@ class KeyedStateBackend(ABC):
     Attributes:
         context: Current key and batch time; the operator writes it, handles read it.
         parameters: What it was created with.
+        by_column: Whether it has `column_state`.
         prefetches: Whether the keys told to `start_batch` are fetched together: large batches are cheaper.
     """
 
+    by_column = False
     prefetches = False
     context: KeyContext
     parameters: BackendParameters

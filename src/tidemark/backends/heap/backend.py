@@ -49,6 +49,8 @@ __all__ = ["HeapKeyedStateBackend"]
 class HeapKeyedStateBackend(KeyedStateBackend):
     """Keeps keyed state in memory: Python objects in one dictionary per state, and columns for batch functions."""
 
+    by_column = True
+
     def __init__(self, parameters: BackendParameters) -> None:
         """Start empty."""
         self.parameters = parameters
