@@ -41,6 +41,12 @@ if TYPE_CHECKING:
         OutputFileConfig,
         RollingPolicy,
     )
+    from tidemark.api.connectors.kafka.record import KafkaRecord
+    from tidemark.api.connectors.kafka.serialization import (
+        KafkaRecordSerializationSchema,
+        KafkaTopicSelector,
+    )
+    from tidemark.api.connectors.kafka.sink import KafkaSink
     from tidemark.api.connectors.number_seq import NumberSequenceSource
     from tidemark.api.context import (
         SinkContext,
@@ -273,6 +279,7 @@ if TYPE_CHECKING:
         StateDescriptor,
         ValueStateDescriptor,
     )
+    from tidemark.state.expired_state import ExpiredState
     from tidemark.state.primitives import (
         AggregatingState,
         AppendingState,
@@ -304,6 +311,7 @@ if TYPE_CHECKING:
         GenericRecordAvroTypeInfo,
     )
     from tidemark.types.inference import written_as
+    from tidemark.types.numpy_types import NumpyArrayTypeInfo
     from tidemark.types.row import (
         Row,
         RowKind,
@@ -413,6 +421,7 @@ __all__ = [
     "EventTimeSessionWindows",
     "EventTimeTrigger",
     "ExecutionConfig",
+    "ExpiredState",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FieldKey",
@@ -445,6 +454,10 @@ __all__ = [
     "JobStatus",
     "JsonRowDeserializationSchema",
     "JsonRowSerializationSchema",
+    "KafkaRecord",
+    "KafkaRecordSerializationSchema",
+    "KafkaSink",
+    "KafkaTopicSelector",
     "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
     "KeySet",
@@ -473,6 +486,7 @@ __all__ = [
     "NullByteKeySelector",
     "NullableSerializer",
     "NumberSequenceSource",
+    "NumpyArrayTypeInfo",
     "ObjectArrayTypeInfo",
     "OneInputStreamOperator",
     "OperatorOutput",
@@ -593,6 +607,9 @@ _NAMES_BY_MODULE = {
     "tidemark.api.connectors.compaction": "FileCompactStrategy FileCompactor",
     "tidemark.api.connectors.file_source": "FileSource",
     "tidemark.api.connectors.file_system": "BucketAssigner FileSink OutputFileConfig RollingPolicy",
+    "tidemark.api.connectors.kafka.record": "KafkaRecord",
+    "tidemark.api.connectors.kafka.serialization": "KafkaRecordSerializationSchema KafkaTopicSelector",
+    "tidemark.api.connectors.kafka.sink": "KafkaSink",
     "tidemark.api.connectors.number_seq": "NumberSequenceSource",
     "tidemark.api.context": "SinkContext SourceContext TimerService",
     "tidemark.api.environment": "StreamExecutionEnvironment",
@@ -691,9 +708,11 @@ _NAMES_BY_MODULE = {
         SimpleTypeSerializerSnapshot TypeSerializer TypeSerializerConfigSnapshot
         TypeSerializerSchemaCompatibility TypeSerializerSnapshot
     """,
+    "tidemark.state.expired_state": "ExpiredState",
     "tidemark.state.ttl": "StateTtlConfig",
     "tidemark.types.avro": "AvroSchema GenericRecordAvroTypeInfo",
     "tidemark.types.inference": "written_as",
+    "tidemark.types.numpy_types": "NumpyArrayTypeInfo",
     "tidemark.types.row": "Row RowKind",
     "tidemark.types.time": "Duration Instant Time",
     "tidemark.types.typeinfo": """
