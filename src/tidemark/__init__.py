@@ -60,6 +60,8 @@ if TYPE_CHECKING:
         AsyncRetryPredicate,
         AsyncRetryStrategy,
         BaseBroadcastProcessFunction,
+        BatchContext,
+        BatchProcessFunction,
         BroadcastProcessFunction,
         CheckpointedFunction,
         CheckpointListener,
@@ -257,6 +259,10 @@ if TYPE_CHECKING:
     from tidemark.futures import CompletableFuture
     from tidemark.ids import JobID
     from tidemark.queryablestate.client import QueryableStateClient
+    from tidemark.state.column_keys import (
+        Keys,
+        KeySet,
+    )
     from tidemark.state.descriptors import (
         AggregatingStateDescriptor,
         FoldingStateDescriptor,
@@ -347,6 +353,8 @@ __all__ = [
     "BasicArrayTypeInfo",
     "BasicType",
     "BasicTypeInfo",
+    "BatchContext",
+    "BatchProcessFunction",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastState",
@@ -437,6 +445,7 @@ __all__ = [
     "JsonRowSerializationSchema",
     "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
+    "KeySet",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -444,6 +453,7 @@ __all__ = [
     "KeyedStateFunction",
     "KeyedStateStore",
     "KeyedStream",
+    "Keys",
     "ListCheckpointed",
     "ListState",
     "ListStateDescriptor",
@@ -588,9 +598,10 @@ _NAMES_BY_MODULE = {
     "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.functions": """
         AggregateFunction AllWindowFunction AsyncFunction AsyncRetryPredicate AsyncRetryStrategy
-        BaseBroadcastProcessFunction BroadcastProcessFunction CheckpointListener CheckpointedFunction
-        CoFlatMapFunction CoMapFunction CoProcessFunction DeltaFunction FilterFunction FlatMapFunction
-        FoldFunction Function FunctionInitializationContext FunctionSnapshotContext KeySelector
+        BaseBroadcastProcessFunction BatchContext BatchProcessFunction BroadcastProcessFunction
+        CheckpointListener CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction
+        DeltaFunction FilterFunction FlatMapFunction FoldFunction Function
+        FunctionInitializationContext FunctionSnapshotContext KeySelector
         KeyedBroadcastProcessFunction KeyedCoProcessFunction KeyedProcessFunction KeyedStateFunction
         KeyedStateStore ListCheckpointed MapFunction NullByteKeySelector OperatorStateStore
         ParallelSourceFunction Partitioner ProcessAllWindowFunction ProcessFunction ProcessWindowFunction
@@ -663,6 +674,7 @@ _NAMES_BY_MODULE = {
     "tidemark.futures": "CompletableFuture",
     "tidemark.ids": "JobID",
     "tidemark.queryablestate.client": "QueryableStateClient",
+    "tidemark.state.column_keys": "KeySet Keys",
     "tidemark.state.descriptors": """
         AggregatingStateDescriptor FoldingStateDescriptor ListStateDescriptor MapStateDescriptor
         ReducingStateDescriptor StateDescriptor ValueStateDescriptor

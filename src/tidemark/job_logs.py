@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from pathlib import Path
 from tidemark.errors import ConfigError
 from tidemark.jobs import registry_directory
 from tidemark.private_files import open_private, private_directory
+from tidemark.redaction import without_secrets
 
 __all__ = [
     "DRIVER_LOG",
@@ -29,6 +30,7 @@ __all__ = [
     "bind_thread",
     "bound_job",
     "list_logs",
+    "prune_logs",
     "read_tail",
     "slot_log",
 ]
@@ -87,6 +89,7 @@ class _Formatter(logging.Formatter):
         text = record.getMessage()
         if record.exc_info:
             text = f"{text}\n{self.formatException(record.exc_info)}"
+        text = without_secrets(text)
         attempt = owner.attempt()
         if self._json:
             return json.dumps(
@@ -205,19 +208,34 @@ def _directory(job_id: str) -> Path:
     logs = private_directory(registry_directory() / "logs")
     known = logs / job_id
     if not known.is_dir():
-        _prune(logs)
+        prune_logs()
     return private_directory(known)
 
 
-def _prune(logs: Path) -> None:
-    """Remove the logs of the oldest jobs."""
-    found = [
-        (entry.stat(follow_symlinks=False).st_mtime, entry.path)
-        for entry in os.scandir(logs)
-        if entry.is_dir()
-    ]
-    for _age, path in sorted(found)[: max(0, len(found) - _JOBS_KEPT)]:
-        shutil.rmtree(path, ignore_errors=True)
+def prune_logs(alive: Collection[str] = ()) -> list[str]:
+    """Remove all logs but those of the newest 50 jobs, and of detached programs; returns their paths. Never raises.
+
+    Args:
+        alive: Ids of jobs whose logs stay, however old they are.
+    """
+    logs = registry_directory() / "logs"
+    removed: list[str] = []
+    with suppress(OSError, ConfigError):
+        if not logs.is_dir():
+            return []
+        for directories in (True, False):
+            found = [
+                (entry.stat(follow_symlinks=False).st_mtime, entry.path)
+                for entry in os.scandir(private_directory(logs))
+                if entry.is_dir(follow_symlinks=False) is directories and entry.name not in alive
+            ]
+            removed += [path for _age, path in sorted(found)[: max(0, len(found) - _JOBS_KEPT)]]
+        for path in removed:
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
+    return removed
 
 
 def list_logs(job_id: str) -> dict[str, int]:

@@ -32,6 +32,7 @@ __all__ = [
     "CHANGED_TAG",
     "RESULT_TAG",
     "AsyncWaitSpec",
+    "BatchSpec",
     "BroadcastProcessSpec",
     "CollectSinkSpec",
     "CollectionSourceSpec",
@@ -90,6 +91,9 @@ class OperatorKind(Enum):
     ASYNC_WAIT = "async_wait"
     TRANSFORM = "transform"
     DELTA = "delta"
+    PROCESS_BATCH = "process_batch"
+    MAP_BATCH = "map_batch"
+    FILTER_BATCH = "filter_batch"
 
 
 # Operators
@@ -115,6 +119,17 @@ class FunctionSpec(OperatorSpec):
     kind: OperatorKind
     function: Any = None
     """The user's function object or callable."""
+    keyed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec(OperatorSpec):
+    """An operator whose function gets and returns record batches."""
+
+    kind: OperatorKind
+    function: Any
+    input_type: TypeInformation
+    output_type: TypeInformation
     keyed: bool = False
 
 

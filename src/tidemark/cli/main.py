@@ -9,11 +9,13 @@ from typing import Any
 import click
 
 from tidemark.cli.commands.check import check
+from tidemark.cli.commands.clean import clean
 from tidemark.cli.commands.diff import diff
 from tidemark.cli.commands.erase import erase
 from tidemark.cli.commands.jobs import checkpoints, info, list_command
 from tidemark.cli.commands.query import query
 from tidemark.cli.commands.rekey import rekey
+from tidemark.cli.commands.rescale import rescale
 from tidemark.cli.commands.run import run
 from tidemark.cli.commands.savepoints import cancel, savepoint, stop
 from tidemark.cli.commands.snapshots import inspect, verify
@@ -61,6 +63,7 @@ for _command in (
     savepoint,
     cancel,
     stop,
+    rescale,
     checkpoints,
     inspect,
     verify,
@@ -69,6 +72,7 @@ for _command in (
     diff,
     erase,
     rekey,
+    clean,
     web,
 ):
     cli.add_command(_command)

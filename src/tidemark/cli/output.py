@@ -78,6 +78,14 @@ class Renderer(ABC):
         """The user's program failed by itself."""
 
     @abstractmethod
+    def rescaled(self, job: str, parallelism: int) -> None:
+        """A job runs with another parallelism."""
+
+    @abstractmethod
+    def cleaned(self, removed: list[str], kept: list[str]) -> None:
+        """What dead jobs had left was removed."""
+
+    @abstractmethod
     def driver_restarted(self, code: int, pause: float) -> None:
         """A supervised program died and is started again."""
 
@@ -246,6 +254,16 @@ class TextRenderer(Renderer):
         """What it said."""
         click.echo(message, err=True)
 
+    def rescaled(self, job: str, parallelism: int) -> None:
+        """One line."""
+        click.echo(f"Job {job} runs with parallelism {parallelism}.")
+
+    def cleaned(self, removed: list[str], kept: list[str]) -> None:
+        """One line for each thing removed; what stays, and why, beside it."""
+        _echo([visible(path) for path in removed])
+        for note in kept:
+            click.echo(visible(note), err=True)
+
     def driver_restarted(self, code: int, pause: float) -> None:
         """One line, beside the program's own output."""
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -352,6 +370,14 @@ class JsonRenderer(Renderer):
     def program_failed(self, message: str) -> None:
         """An error."""
         _dump({"error": {"code": "PROGRAM", "message": message}}, err=True)
+
+    def rescaled(self, job: str, parallelism: int) -> None:
+        """`job` and `parallelism`."""
+        _dump({"job": job, "parallelism": parallelism})
+
+    def cleaned(self, removed: list[str], kept: list[str]) -> None:
+        """`removed` and `kept`."""
+        _dump({"removed": removed, "kept": kept})
 
     def driver_restarted(self, code: int, pause: float) -> None:
         """Nothing: standard error holds one document, if something went wrong."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import secrets
 from contextlib import ExitStack
 
-from tidemark.api.executor import JobSettings
+from tidemark.api.executor import JobSettings, PlannedMode
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.api.specs import SinkSpec, SparkSourceSpec
-from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
@@ -17,13 +16,14 @@ from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
-from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks
+from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks, planned_mode
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
 from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.leadership import Leadership, job_id_of, lead
+from tidemark.runtime.left_behind import sweep_at_start
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.progress import timed_accesses
@@ -32,7 +32,6 @@ from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sinks.shared_paths import warn_of_shared_outputs
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.storage_plan import StoragePlan, probe, storage_plan, warn_of_others
-from tidemark.scratch import sweep_scratch
 
 __all__ = ["LocalExecutor"]
 
@@ -43,11 +42,14 @@ class LocalExecutor:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
 
+    def planned_mode(self, graph: Graph, settings: JobSettings) -> PlannedMode:
+        """How the job would run; there are always cores enough."""
+        return planned_mode(graph, settings)
+
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""
         refuse_spark(graph)
-        sweep_scratch()
-        sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
+        sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         probe(storage, settings)
         warn_of_others(storage, settings)
@@ -56,6 +58,7 @@ class LocalExecutor:
             leadership = lead(settings, storage)
             if leadership is not None:
                 undo.callback(leadership.release)
+                settings = leadership.settings
             job_id = job_id_of(leadership)
             choice = choose_mode(graph, settings)
             execution = self._execution(

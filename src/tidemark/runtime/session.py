@@ -22,7 +22,13 @@ from tidemark.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["find_or_create_session", "java_command", "java_version", "use_this_interpreter"]
+__all__ = [
+    "active_session",
+    "find_or_create_session",
+    "java_command",
+    "java_version",
+    "use_this_interpreter",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +67,7 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     """
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is None:
-        active = _default_session(SparkSession)
+    active = active_session()
     if active is not None:
         _advise(active)
         use_this_interpreter(active.sparkContext, os.environ)
@@ -92,6 +96,15 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
         raise
     session.sparkContext.setLogLevel(os.environ.get("TIDEMARK_SPARK_LOG_LEVEL", "ERROR"))
     return session, True
+
+
+def active_session() -> SparkSession | None:
+    """The session of this process, if there is one; nothing is started."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or _default_session(SparkSession)
 
 
 def java_command(environ: Mapping[str, str]) -> str | None:

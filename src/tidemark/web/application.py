@@ -16,11 +16,12 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as HttpRoute
 
 from tidemark.web import pages
+from tidemark.web.bodies import MAX_BODY, body_of
 from tidemark.web.calls import Answer, ApiError, Call, Route, Text, encode, error_message, error_status
 from tidemark.web.events import event_stream
 from tidemark.web.prometheus import MEDIA_TYPE, exposition
 from tidemark.web.routes import actions, checkpoints, cluster, jobs, metrics, own, taskmanagers, vertices
-from tidemark.web.security import COOKIE, HEADERS, MAX_BODY, Guard
+from tidemark.web.security import COOKIE, HEADERS, Guard
 from tidemark.web.triggers import Triggers
 from tidemark.web.view import Jobs
 
@@ -91,7 +92,7 @@ def _endpoint(source: Jobs, triggers: Triggers, by_method: dict[str, Route]) -> 
             allowed = ", ".join(sorted(by_method))
             return _failed(ApiError(405, f"{request.method} is not possible here, only {allowed}."))
         try:
-            body = await _body(request)
+            body = await body_of(request)
             call = Call(source, triggers, request.path_params, request.query_params, body)
             content = await run_in_threadpool(route.handler, call)
         except Exception as exc:
@@ -103,17 +104,6 @@ def _endpoint(source: Jobs, triggers: Triggers, by_method: dict[str, Route]) -> 
         return Response(encode(plain), status, media_type="application/json")
 
     return serve
-
-
-async def _body(request: Request) -> bytes:
-    """The body, as long as it is small: what is too large is not read to its end."""
-    size, parts = 0, []
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_BODY:
-            raise ApiError(413, f"The request's body has more than {MAX_BODY} bytes.")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _failed(error: Exception) -> Response:

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from tidemark.errors import ConfigError
 from tidemark.web.calls import ApiError
 
-__all__ = ["COOKIE", "CSRF_HEADER", "HEADERS", "MAX_BODY", "Guard", "is_loopback"]
+__all__ = ["COOKIE", "CSRF_HEADER", "HEADERS", "Guard", "is_loopback"]
 
 COOKIE = "tidemark_token"
 CSRF_HEADER = "x-tidemark-csrf"
-MAX_BODY = 1 << 20
-"""Bytes of the largest request; bodies only name directories."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",

@@ -79,6 +79,7 @@ class WebServer:
         import uvicorn
 
         from tidemark.web.application import WebSettings, create_application
+        from tidemark.web.connections import LimitedProtocol
 
         guard = Guard(settings.bind, settings.token)
         self._jobs = jobs
@@ -94,7 +95,9 @@ class WebServer:
             access_log=False,
             lifespan="off",
             ws="none",
-            http="h11",
+            http=LimitedProtocol,
+            # What strangers send is not worth a line on the job's console.
+            log_level="error",
             ssl_certfile=settings.certificate,
             ssl_keyfile=settings.key,
             timeout_graceful_shutdown=2,

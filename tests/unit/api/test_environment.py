@@ -419,3 +419,28 @@ def test_a_listener_is_not_a_position(env, caplog):
     env.add_source(Listening(), "numbers").print()
     env.execute()
     assert "'numbers' keeps no position" in caplog.text
+
+
+def test_the_plan_says_how_the_job_would_run_and_why():
+    def planned(mode, build):
+        env = StreamExecutionEnvironment.get_execution_environment(
+            Configuration.from_dict({"execution.target": "spark", "execution.mode": mode})
+        )
+        build(env.from_collection([1]))
+        return json.loads(env.get_execution_plan())["execution"]
+
+    def frames(stream):
+        stream.foreach_batch(lambda frame, epoch: None).name("frames")
+
+    assert planned("auto", lambda stream: stream.print())["mode"] == "continuous"
+    assert planned("epochs", lambda stream: stream.print()) == {
+        "mode": "epochs",
+        "reason": "execution.mode is EPOCHS",
+    }
+    assert planned("auto", frames) == {
+        "mode": "epochs",
+        "reason": "sink 'frames' wants a DataFrame for each epoch",
+    }
+    refused = planned("continuous", frames)
+    assert refused["mode"] is None
+    assert "sink 'frames'" in refused["reason"]

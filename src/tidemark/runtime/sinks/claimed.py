@@ -52,6 +52,11 @@ class ClaimedSink(TransactionalSink):
         """The area of this driver's claim."""
         return None if self._claim is None else join(self._base, self._claim.area)
 
+    @property
+    def claimed_at(self) -> tuple[str, str] | None:
+        """Where the claim is, once there is one."""
+        return None if self._claim is None else (self._base, self._directory)
+
     def verify_claim(self) -> None:
         """Compare the claim with what is in the sink's own place."""
         if self._claim is not None:
