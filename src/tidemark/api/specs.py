@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 if TYPE_CHECKING:
     from tidemark.api.collect import CollectBuffer
     from tidemark.api.connectors.file_system import FileSink
+    from tidemark.api.connectors.kafka.sink import KafkaSink
     from tidemark.api.connectors.kafka.source import KafkaSource
     from tidemark.api.functions import AsyncRetryStrategy, DeltaFunction
     from tidemark.api.output_tag import OutputTag
@@ -44,6 +45,7 @@ __all__ = [
     "FunctionSourceSpec",
     "FunctionSpec",
     "IterationHeadSpec",
+    "KafkaSinkSpec",
     "KafkaSourceSpec",
     "OperatorKind",
     "OperatorSpec",
@@ -407,8 +409,12 @@ class SinkSpec:
     """Where records go, and with which guarantee."""
 
     kind: ClassVar[str]
-    guarantee: ClassVar[str] = "at-least-once"
-    """"exactly-once", "at-least-once" or "none"."""
+    delivery: ClassVar[str] = "at-least-once"
+
+    @property
+    def guarantee(self) -> str:
+        """One of "exactly-once", "at-least-once" and "none"."""
+        return self.delivery
 
     def for_tasks(self) -> Self:
         """The spec without what stays in the driver or in slots."""
@@ -420,7 +426,7 @@ class PrintSinkSpec(SinkSpec):
     """Lines on the driver's standard output."""
 
     kind: ClassVar[str] = "print"
-    guarantee: ClassVar[str] = "none"
+    delivery: ClassVar[str] = "none"
     identifier: str | None = None
 
 
@@ -429,7 +435,7 @@ class CollectSinkSpec(SinkSpec):
     """Records for an iterator in the driver."""
 
     kind: ClassVar[str] = "collect"
-    guarantee: ClassVar[str] = "exactly-once"
+    delivery: ClassVar[str] = "exactly-once"
     buffer: CollectBuffer
 
 
@@ -438,8 +444,21 @@ class FileSinkSpec(SinkSpec):
     """Files that become visible with checkpoints."""
 
     kind: ClassVar[str] = "files"
-    guarantee: ClassVar[str] = "exactly-once"
+    delivery: ClassVar[str] = "exactly-once"
     sink: FileSink
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSinkSpec(SinkSpec):
+    """Records of Kafka topics."""
+
+    kind: ClassVar[str] = "kafka"
+    sink: KafkaSink
+
+    @property
+    def guarantee(self) -> str:
+        """What the sink was built with."""
+        return self.sink.delivery_guarantee.name.lower().replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)
