@@ -253,6 +253,9 @@ class ContinuousTask:
     def patience(self) -> float:
         """Seconds after which `step` may have something to do though nothing has come."""
         now = self._clock.now()
+        if self._barriers:
+            # Only answers can bring it on; now and then it is looked how long a loop has taken.
+            return self._interval() / 1000
         due = [self._ticked + self._interval(), *self._timers.values()]
         polled = [reading for reading in self._readings if reading.reader.wake_fd() is None]
         if polled and not (self._paused or self._barriers or self._is_backlogged()):
@@ -353,7 +356,13 @@ class ContinuousTask:
     # Time
 
     def refresh(self) -> None:
-        """Let generators emit, and ask subtasks that other tasks may have moved how far they are."""
+        """Let generators emit, and ask subtasks that other tasks may have moved how far they are.
+
+        Nothing is asked while a barrier waits until nothing is under way: it would wait for that, too, and for ever
+        where answers take longer than it is until the next question.
+        """
+        if self._barriers:
+            return
         self._ticked = self._clock.now()
         self._time.tick(self._ticked)
         for vertex, exchange in self._exchanges.items():
@@ -382,7 +391,8 @@ class ContinuousTask:
             self._advance_time()
         if self._settling and not self._is_under_way() and not self._time.changed:
             self._settling = False
-        due = [place for place, at in self._timers.items() if at <= now]
+        # For the same reason as in `refresh` timers fire behind a barrier that waits: some set the next one at once.
+        due = [] if self._barriers else [place for place, at in self._timers.items() if at <= now]
         for vertex, slot in due:
             del self._timers[vertex, slot]
             self._exchanges[vertex].touch(slot)
