@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as HttpRoute
 
 from tidemark.web import pages
+from tidemark.web.callers import Callers
 from tidemark.web.calls import Answer, ApiError, Call, Route, Text, encode, error_message, error_status
 from tidemark.web.events import event_stream
 from tidemark.web.prometheus import MEDIA_TYPE, exposition
@@ -54,7 +55,9 @@ class WebSettings:
     """Whether streams of events have to end."""
 
 
-def create_application(source: Jobs, settings: WebSettings, triggers: Triggers) -> Starlette:
+def create_application(
+    source: Jobs, settings: WebSettings, triggers: Triggers, callers: Callers | None = None
+) -> Starlette:
     """The ASGI application over some jobs, and the operations that were asked of them."""
     served: list[BaseRoute] = []
     by_path: dict[str, dict[str, Route]] = {}
@@ -75,7 +78,7 @@ def create_application(source: Jobs, settings: WebSettings, triggers: Triggers) 
     served += pages.routes(settings.guard)
     served.append(HttpRoute("/{path:path}", _unknown, methods=_ANY))
     application = Starlette(routes=served)
-    application.add_middleware(_Guarded, guard=settings.guard)
+    application.add_middleware(_Guarded, guard=settings.guard, callers=callers or Callers())
     return application
 
 
@@ -130,9 +133,10 @@ async def _unknown(request: Request) -> Response:
 class _Guarded:
     """Asks the guard about every request, and adds the headers of every answer."""
 
-    def __init__(self, app: Any, guard: Guard) -> None:
+    def __init__(self, app: Any, guard: Guard, callers: Callers) -> None:
         self._app = app
         self._guard = guard
+        self._callers = callers
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -154,10 +158,19 @@ class _Guarded:
 
         request = Request(scope)
         refusal = self._refusal(request)
-        await (refusal or self._app)(scope, receive, send_with_headers)
+        if refusal is not None or pages.is_public(scope["path"]):
+            # Who has not proven anything gets no place for longer than it takes.
+            await (refusal or self._app)(scope, receive, send_with_headers)
+            return
+        self._callers.begin(scope["client"])
+        try:
+            await self._app(scope, receive, send_with_headers)
+        finally:
+            self._callers.end(scope["client"])
 
     def _refusal(self, request: Request) -> Response | None:
-        path = request.url.path
+        # Not that of `request.url`, which is put together with what the caller says in `Host`.
+        path = request.scope["path"]
         if pages.is_public(path):
             return None
         try:
@@ -165,6 +178,7 @@ class _Guarded:
             if declared.isdigit() and int(declared) > MAX_BODY:
                 raise ApiError(413, f"The request's body has more than {MAX_BODY} bytes.")
             self._guard.check(request.method, request.headers, _cookie(request))
+            self._guard.check_user(request.scope["client"], request.scope["server"])
         except ApiError as exc:
             if exc.status == 401 and pages.is_page(path):
                 return pages.to_login()
