@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 
 import httpx
+import psutil
 
 from tidemark import (
     Configuration,
@@ -34,8 +35,10 @@ from tidemark.web.facts import (
     CheckpointHistory,
     Input,
     JobFacts,
+    Shares,
     SlotFacts,
     SubtaskFacts,
+    Times,
     VertexFacts,
     vertex_id,
 )
@@ -46,13 +49,18 @@ ROUNDS, TURN_S = 4, 6.0
 JOB = "a" * 32
 
 
+def subtask(index: int, records: int, now: int) -> SubtaskFacts:
+    times, shares = Times(index, index, index), Shares(0.5, 0.25, 0.25)
+    return SubtaskFacts(index, records, records, 1.5, 1.5, times, shares, (3, 4), now, "host")
+
+
 def large_job() -> ArchivedJobView:
     now = round(time.time() * 1000)
     vertices = tuple(
         VertexFacts(
             vertex_id(f"v{n}"), f"v{n}", f"Operator {n}", "Operator", SLOTS, 1024, True,
             inputs=(Input(vertex_id(f"v{n - 1}"), "HASH"),) if n else (),
-            subtasks=tuple(SubtaskFacts(i, n * i, n * i, i, 0.5, now, "host") for i in range(SLOTS)),
+            subtasks=tuple(subtask(i, n * i, now) for i in range(SLOTS)),
         )
         for n in range(VERTICES)
     )  # fmt: skip
@@ -132,6 +140,7 @@ def throughput() -> None:
     runner = live_jobs()[0]
     time.sleep(3)
     rates: dict[bool, list[float]] = {True: [], False: []}
+    shares: list[float] = []
     for _ in range(ROUNDS):
         for looking in (False, True):
             stop = threading.Event()
@@ -139,7 +148,10 @@ def throughput() -> None:
             if looking:
                 thread.start()
             before, started = runner.execution.progress.records, time.perf_counter()
+            web_before, all_before = server_cpu_s(), time.process_time()
             time.sleep(TURN_S)
+            if looking:
+                shares.append((server_cpu_s() - web_before) / (time.process_time() - all_before))
             rates[looking].append(
                 (runner.execution.progress.records - before) / (time.perf_counter() - started)
             )
@@ -151,7 +163,21 @@ def throughput() -> None:
     alone, watched = statistics.median(rates[False]), statistics.median(rates[True])
     print(f"records/s alone {alone:,.0f}, looked at {watched:,.0f}: {100 * (1 - watched / alone):.1f} % less")
     print(
+        f"of the processor time of the job, looked at, the server's threads had {100 * statistics.median(shares):.1f} %"
+    )
+    print(
         f"  alone {[round(rate) for rate in rates[False]]}, looked at {[round(rate) for rate in rates[True]]}"
+    )
+
+
+def server_cpu_s() -> float:
+    """Processor seconds of the server's threads so far: what looking costs, however busy the machine is otherwise."""
+    names = {thread.native_id: thread.name for thread in threading.enumerate()}
+    of_server = ("tidemark-web", "AnyIO worker")
+    return sum(
+        one.user_time + one.system_time
+        for one in psutil.Process().threads()
+        if names.get(one.id, "").startswith(of_server)
     )
 
 

@@ -60,6 +60,8 @@ SECTIONS = (
         "Web server, history, metrics and logs",
         ("rest.", "web.", "history.", "metrics.", "log.", "state.latency"),
     ),
+    ("High availability", ("high-availability",)),
+    ("Kafka", ("kafka.",)),
 )
 
 

@@ -20,6 +20,6 @@ def examples(usual: int) -> int:
     return usual * _FACTOR
 
 
-def seeds(usual: int) -> range:
-    """The seeds of a test that usually runs those from 0 to `usual`."""
-    return range(SEED, SEED + usual * _FACTOR)
+def seeds(usual: int, campaign: int = 0) -> range:
+    """The seeds of a test that usually runs those from 0 to `usual`, and at least `campaign` in a campaign."""
+    return range(SEED, SEED + max(usual * _FACTOR, campaign if SEED else 0))

@@ -21,6 +21,7 @@
     ├─ RestoreError
     │  ├─ SavepointNotFoundError
     │  ├─ MetadataError
+    │  ├─ OffsetsOutOfRangeError
     │  ├─ UnmappedStateError (IllegalStateError)
     │  └─ MaxParallelismError (IllegalStateError)
     ├─ QueryError
@@ -60,6 +61,7 @@ __all__ = [
     "MetadataError",
     "MissingClassError",
     "NoCurrentKeyError",
+    "OffsetsOutOfRangeError",
     "QueryError",
     "RestoreError",
     "SavepointNotFoundError",
@@ -330,6 +332,30 @@ class SavepointNotFoundError(RestoreError):
     """No `_metadata` at the path: not a savepoint, or a checkpoint that never completed."""
 
     code = "SAVEPOINT_NOT_FOUND"
+
+
+class OffsetsOutOfRangeError(RestoreError):
+    """A partition no longer has what is to be read next: records were deleted, or the topic was made anew."""
+
+    code = "OFFSETS_OUT_OF_RANGE"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        wanted: int | None = None,
+        earliest: int | None = None,
+        latest: int | None = None,
+    ) -> None:
+        """Remember the partition, the offset wanted, and those it has (`latest` is behind the last record)."""
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.wanted = wanted
+        self.earliest = earliest
+        self.latest = latest
 
 
 class MetadataError(RestoreError):

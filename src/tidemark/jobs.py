@@ -21,6 +21,7 @@ __all__ = [
     "TOKEN_VARIABLE",
     "JobRecord",
     "find_job",
+    "is_process_alive",
     "list_jobs",
     "registry_directory",
     "remove_record",
@@ -83,8 +84,11 @@ def write_record(record: JobRecord) -> Path:
 
 
 def remove_record(job_id: str) -> None:
-    """Withdraw a job; nothing happens if it is not there."""
-    (registry_directory() / f"{job_id}.json").unlink(missing_ok=True)
+    """Withdraw a job of this process; nothing happens if it is not there, or another driver runs it by now."""
+    path = registry_directory() / f"{job_id}.json"
+    record = _read(path)
+    if record is None or record.pid == os.getpid():
+        path.unlink(missing_ok=True)
 
 
 def list_jobs() -> list[JobRecord]:
@@ -99,7 +103,7 @@ def list_jobs() -> list[JobRecord]:
         record = _read(path)
         if record is None:
             continue
-        if _is_alive(record):
+        if is_process_alive(record.pid, record.start_time):
             records.append(record)
         else:
             path.unlink(missing_ok=True)
@@ -140,14 +144,15 @@ def _read(path: Path) -> JobRecord | None:
         return None
 
 
-def _is_alive(record: JobRecord) -> bool:
+def is_process_alive(pid: int, since: int) -> bool:
+    """Whether the process that had this number at `since` (ms since the epoch), on this machine, is still there."""
     import psutil
 
     try:
-        process = psutil.Process(record.pid)
-        # A process that began after the job did is another one that got the same number.
+        process = psutil.Process(pid)
+        # A process that began later is another one that got the same number.
         began = process.create_time() * 1000
-        return bool(began <= record.start_time + _CLOCK_SLACK_MS and process.status() != psutil.STATUS_ZOMBIE)
+        return bool(began <= since + _CLOCK_SLACK_MS and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:

@@ -146,7 +146,10 @@ class Connection:
         """Whether `receive` has something to begin with, or will say that the peer is gone."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
-        return bool(select.select([self._socket], [], [], 0)[0])
+        # Unlike `select`, this works for any number of open descriptors.
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN)
+        return bool(poller.poll(0))
 
     def fileno(self) -> int:
         """What a selector waits for."""

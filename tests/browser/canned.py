@@ -122,7 +122,6 @@ class CannedJob:
         busy = min(1 - waits, 0.94 if i == 3 else 0.15 + 0.08 * (i % 5))
         return {
             "id": self.vertex_id(i),
-            "slotSharingGroupId": "0",
             "name": self.vertex_name(i),
             "maxParallelism": 128,
             "parallelism": self.parallelism,
@@ -154,19 +153,24 @@ class CannedJob:
                 "operator": "",
                 "operator_strategy": "",
                 "description": self.vertex_name(i),
-                "inputs": [
-                    {"num": n, "id": self.vertex_id(source), "ship_strategy": how, "exchange": "pipelined"}
-                    for n, (source, how) in enumerate(self.inputs(i))
-                ],
+                **({"inputs": inputs} if inputs else {}),
                 "optimizer_properties": {},
             }
             for i in range(self.vertex_count)
+            for inputs in [
+                [
+                    {"num": n, "id": self.vertex_id(source), "ship_strategy": how, "exchange": "pipelined"}
+                    for n, (source, how) in enumerate(self.inputs(i))
+                ]
+            ]
         ]
         return {"jid": self.job_id, "name": self.name, "type": "STREAMING", "nodes": nodes}
 
     def job(self) -> Json:
+        whole = self.overview()
+        del whole["last-modification"], whole["tasks"]
         return {
-            **self.overview(),
+            **whole,
             "isStoppable": True,
             "job-type": "STREAMING",
             "maxParallelism": 128,
@@ -175,6 +179,9 @@ class CannedJob:
             "vertices": [self.vertex(i) for i in range(self.vertex_count)],
             "status-counts": {"RUNNING": self.vertex_count},
             "plan": self.plan(),
+            "latency-ms": 42.3 + self.steps % 7,
+            "execution-mode": "continuous",
+            "execution-mode-reason": "execution.mode is AUTO, and every source and sink can",
             "attempt": 2 if self.failed_once else 0,
             "restarts": 2 if self.failed_once else 0,
         }
@@ -197,6 +204,9 @@ class CannedJob:
             "checkpointed_size": 1_203_456 + cid * 1000,
             "state_size": 331_203_456 + cid * 1000,
             "end_to_end_duration": duration,
+            "sync_duration": 9,
+            "async_duration": duration - 30,
+            "alignment_duration": 12,
             "alignment_buffered": 0,
             "processed_data": 0,
             "persisted_data": 0,
@@ -298,6 +308,9 @@ class CannedJob:
                 "checkpointed_size": _summary(1_203_456, 2_400_000),
                 "state_size": _summary(301_203_456, 331_203_456),
                 "end_to_end_duration": _summary(181, 419),
+                "sync_duration": _summary(2, 9),
+                "async_duration": _summary(150, 389),
+                "alignment_duration": _summary(1, 12),
                 "alignment_buffered": _summary(0, 0),
                 "processed_data": _summary(0, 0),
                 "persisted_data": _summary(0, 0),

@@ -61,6 +61,12 @@ class JobPage:
         return int(self.page.evaluate("document.documentElement.scrollWidth - innerWidth"))
 
 
+def log_in(page: Page, token: str) -> None:
+    """Fill the login form in and send it."""
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+
+
 def grows(page: Page, locator: Locator) -> None:
     """Waits until a number that is shown has become larger."""
     read = "element => Number(element.textContent.replace(/[^0-9.]/g, ''))"

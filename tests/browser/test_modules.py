@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser
+from tests.browser.conftest import Complaints
 from tests.browser.fixture_server import FixtureServer
 
 SIZE = {"along": 200, "across": 100, "gapAlong": 50, "gapAcross": 20}
 
 
-@pytest.fixture
-def module(page: Page) -> Any:
-    """Evaluates an expression that may use `m`, the module of that name."""
+@pytest.fixture(scope="module")
+def module(browser: Browser) -> Iterator[Any]:
+    """Evaluates an expression that may use `m`, the module of that name; all in one page."""
+    complaints = Complaints()
+    page = complaints.watch(browser.new_page())
     with FixtureServer() as site:
 
         def run(name: str, expression: str, argument: Any = None) -> Any:
@@ -24,6 +28,8 @@ def module(page: Page) -> Any:
 
         page.goto(f"{site.url}/login")
         yield run
+    page.close()
+    assert complaints == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.page_objects import JobPage, grows
+from tests.browser.conftest import Complaints
+from tests.browser.page_objects import JobPage, grows, log_in
 
 from tidemark import JobClient
 from tidemark.checkpoint.metadata.registry import read_metadata
@@ -78,6 +79,26 @@ def test_details_of_a_checkpoint_are_those_of_its_metadata(start: Start) -> None
     for row, subtask in enumerate(state.subtasks):
         expect(view.cell(table, "Subtask", row)).to_have_text(str(subtask.index))
         expect(view.cell(table, "Sync", row)).to_have_text(f"{subtask.sync_ms} ms")
+
+
+def test_a_continuous_job_behind_a_token_shows_how_it_runs_and_where_its_time_goes(
+    start: Start, complaints: Complaints
+) -> None:
+    settings = {"rest.token": "open sesame", "execution.mode": "continuous"}
+    view = start(**settings).view
+    view.page.goto(view.root)
+    log_in(view.page, "wrong")
+    expect(view.page.get_by_role("alert")).to_have_text("That token is not the right one.")
+    log_in(view.page, "open sesame")
+
+    expect(view.page.locator("[data-mode=continuous]")).to_have_attribute(
+        "title", re.compile("every source and sink can")
+    )
+    expect(view.figure("Latency")).to_have_text(re.compile(r"\d m?s$"))
+    expect(view.page.locator(".vertex .shares").first).to_have_attribute(
+        "aria-label", re.compile(r"busy \d+ %, back-pressured \d+ %, idle \d+ %")
+    )
+    complaints.expect("401")
 
 
 def bytes_of(note: str) -> int:

@@ -14,6 +14,7 @@ import pytest
 from tests.cli.conftest import Command, process_environment, until, until_processed
 from tests.cli.programs import FAILING_JOB, SETTINGS
 
+from tidemark import Configuration, StreamExecutionEnvironment
 from tidemark.cli.program import ProgramSettings
 from tidemark.errors import ConfigError
 from tidemark.jobs import list_jobs
@@ -157,3 +158,38 @@ def test_an_interrupt_cancels_the_job(program: Write, number: signal.Signals, co
     assert process.wait(60) == code
     assert [job.status for job in read_history()] == ["CANCELED"]
     assert list_jobs() == []
+
+
+def test_a_misspelt_key_is_refused_before_the_program_runs(tide: Command, program: Write) -> None:
+    result = tide("run", "-D", "state.backnd=rocksdb", program(SETTINGS))
+
+    assert result.exit_code == 2
+    assert "no option is called 'state.backnd'. Did you mean 'state.backend'?" in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_program_that_forgets_execute_fails_and_says_so(tide: Command, tmp_path: Path) -> None:
+    path = tmp_path / "forgetful.py"
+    path.write_text(
+        "from tidemark import StreamExecutionEnvironment\n"
+        "StreamExecutionEnvironment.get_execution_environment().from_collection([1]).print()\n"
+    )
+
+    result = tide("run", str(path))
+
+    assert result.exit_code == 1
+    assert "ended without running a job. Call execute()" in result.stderr
+
+
+def test_a_misspelt_key_in_a_program_is_told_at_submission(caplog: pytest.LogCaptureFixture) -> None:
+    configuration = (
+        Configuration().set_string("state.backnd", "rocksdb").set_string("execution.target", "local")
+    )
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.from_collection([1]).print()
+
+    env.execute()
+
+    assert (
+        "No option is called 'state.backnd'; it changes nothing. Did you mean 'state.backend'?" in caplog.text
+    )

@@ -14,7 +14,13 @@ from tests.docs.markdown import PAGES, ROOT, prose
 
 PACKAGE = ROOT / "src" / "tidemark"
 FOLDERS = ("src", "tests", "examples", "benchmarks", "scripts")
-CODE = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+CODE = [
+    path
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")
+    # Benchmarks install the engines they compare with into a hidden directory.
+    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+]
 
 FOREIGN = {
     "ArrowWriter": "a class of Spark",

@@ -45,6 +45,7 @@ class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
         self.state = store.get_list_state(ListStateDescriptor("offset", Types.LONG()))
         self.offset = next(iter(self.state.get()), 0)
         self.told = threading.Event()
+        self.cancelled = False
 
     def snapshot_state(self, context):
         self.state.update([self.offset])
@@ -53,10 +54,15 @@ class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
         print("complete", checkpoint_id, flush=True)
         self.told.set()
 
+    def cancel(self):
+        self.cancelled = True
+        self.told.set()
+
     def run(self, ctx):
-        while self.offset < TOTAL:
-            while self.offset == TOTAL - 60 and Path(self.directory, "hold").exists():
+        while self.offset < TOTAL and not self.cancelled:
+            if self.offset == TOTAL - 60 and Path(self.directory, "hold").exists():
                 time.sleep(0.01)
+                continue
             with ctx.get_checkpoint_lock():
                 ctx.collect(self.offset)
                 self.offset += 1

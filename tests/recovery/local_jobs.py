@@ -64,6 +64,11 @@ def board(name):
     return _boards[name]
 
 
+def lane_threads(others=()):
+    """Threads that run user code of local jobs, except those of earlier tests in the same process (`others`)."""
+    return [t for t in threading.enumerate() if t.name == "local-slots" and t not in others]
+
+
 def local_env(settings=None, parallelism=1, backend=None):
     env = StreamExecutionEnvironment.get_execution_environment(
         Configuration.from_dict({"execution.target": "local", **(settings or {})})

@@ -9,7 +9,7 @@ import logging
 import threading
 
 import pytest
-from tests.recovery.local_jobs import DEADLINE, Count, Numbers, board, local_env, new_board
+from tests.recovery.local_jobs import DEADLINE, Count, Numbers, board, lane_threads, local_env, new_board
 
 from tidemark import (
     CheckpointedFunction,
@@ -32,9 +32,10 @@ IMPATIENT = {"task.cancellation.timeout": "100 ms"}
 @pytest.fixture
 def seen():
     """A board; whoever still blocks on it is let go at the end, and must not have done anything since."""
+    others = lane_threads()
     made = new_board()
     yield made
-    threads = [thread for thread in threading.enumerate() if thread.name == "local-slots"]
+    threads = lane_threads(others)
     made.set("release")
     for thread in threads:
         thread.join(DEADLINE)
@@ -268,9 +269,10 @@ def test_a_thread_left_behind_writes_nothing(seen, tmp_path, stubborn):
     env.from_collection([1, 2, 3], Types.LONG()).map(BlocksInMap(seen.name, stubborn), Types.LONG()).sink_to(
         FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder()).build()
     )
+    others = lane_threads()
     client = env.execute_async("left behind")
     seen.wait_set("blocked")
-    left = [thread for thread in threading.enumerate() if thread.name == "local-slots"]
+    left = lane_threads(others)
 
     while_blocked(seen, lambda: client.cancel().result(DEADLINE))
     seen.set("release")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.recovery.local_jobs import DEADLINE, Numbers, board, local_env, new_board
+from tests.recovery.local_jobs import DEADLINE, Numbers, board, lane_threads, local_env, new_board
 
 from tidemark import (
     CustomCheckpointStorage,
@@ -71,12 +71,12 @@ class Hangs(FileSystemStorage):
 @pytest.fixture
 def seen():
     """A board; a thread that still hangs is let go at the end."""
+    others = lane_threads()
     made = new_board()
     yield made
     made.set("release")
-    for thread in threading.enumerate():
-        if thread.name == "local-slots":
-            thread.join(DEADLINE)
+    for thread in lane_threads(others):
+        thread.join(DEADLINE)
 
 
 class FailsOnDemand(MapFunction):
@@ -166,11 +166,11 @@ def test_a_cancelled_job_ends_though_its_last_cleaning_hangs(seen, tmp_path):
 
 
 def test_a_write_that_was_left_behind_completes_nothing(seen, tmp_path):
-    others = set(threading.enumerate())
+    others = lane_threads()
     client = submit(seen, tmp_path, "write", "_metadata")
     seen.set("hang")
     seen.wait_set("hung")
-    left = [thread for thread in set(threading.enumerate()) - others if thread.name == "local-slots"]
+    left = lane_threads(others)
     while_hung(seen, lambda: client.cancel().result(DEADLINE))
     while_hung(seen, lambda: client.runner.join(DEADLINE) or "ended")
     told = [event for event in seen.events if event[0] == "complete"]

@@ -19,7 +19,7 @@ from tidemark import (
     Types,
     ValueStateDescriptor,
 )
-from tidemark.config.restart import FixedDelayRestart
+from tidemark.config.restart import ExponentialDelayRestart
 from tidemark.errors import (
     CheckpointError,
     ConfigError,
@@ -116,7 +116,7 @@ def test_with_checkpointing_the_default_is_to_try_for_ever():
     env.enable_checkpointing(1000)
     env.from_collection([1]).print()
     _, settings, _ = env._prepared("job")
-    assert settings.restart_strategy == FixedDelayRestart(2147483647, 1000)
+    assert settings.restart_strategy == ExponentialDelayRestart(1000, 60_000, 1.5, 3_600_000, 0.1)
     seen, results, _ = run_failing(1, checkpointing=True)
     assert (opened(seen), results) == ([0, 1], [7, 8])
 

@@ -15,9 +15,12 @@ import pytest
 from tests.recovery.local_jobs import DEADLINE, Count, Numbers, finals, local_env, new_board
 
 from tidemark import (
+    Configuration,
     EmbeddedRocksDBStateBackend,
     ExternalizedCheckpointRetention,
+    FsStateBackend,
     HashMapStateBackend,
+    StreamExecutionEnvironment,
     Types,
 )
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
@@ -260,3 +263,31 @@ def test_local_files_of_rocksdb_are_private_and_go_with_the_job(tmp_path):
     assert found == {0o700}
     results.get_job_client().get_job_execution_result().result(DEADLINE)
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("directory", ["file:///proc/nowhere", "file:///dev/null/below-a-file"])
+def test_a_directory_that_cannot_hold_checkpoints_is_refused_at_submission(directory: str) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration().set_string("execution.target", "local")
+    )
+    env.enable_checkpointing(100)
+    env.set_state_backend(FsStateBackend(directory))
+    env.from_collection([1]).print()
+
+    with pytest.raises(
+        ConfigError, match=r"cannot be kept in .* \(state.checkpoints.dir\): .* cannot be made"
+    ):
+        env.execute()
+
+
+def test_looking_at_the_checkpoint_directory_leaves_nothing_in_it(tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration().set_string("execution.target", "local")
+    )
+    env.enable_checkpointing(100)
+    env.set_state_backend(FsStateBackend(f"file://{tmp_path}/checkpoints"))
+    env.from_collection([1]).print()
+
+    env.execute()
+
+    assert not list((tmp_path / "checkpoints").glob(".probe*"))

@@ -20,6 +20,7 @@ def test_what_a_slot_logs_is_there_when_it_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+    log = tmp_path / "home" / "logs" / JOB / "slot-0.log"
     manager = SlotManager(
         JOB,
         os.urandom(32),
@@ -31,10 +32,14 @@ def test_what_a_slot_logs_is_there_when_it_has_ended(
     )
     try:
         manager.ensure(1)
+        # What a page on another machine is shown.
+        line = json.dumps({"job": JOB, "slot": "0", "message": f"job={JOB} attempt=0 slot=0: hello"})
+        with log.open("a") as file:
+            file.write(line + "\n")
+        assert manager.request(0, "log").result(60).endswith(line + "\n")
     finally:
         manager.stop()
 
-    log = tmp_path / "home" / "logs" / JOB / "slot-0.log"
     lines = log.read_text().splitlines()
     assert log.stat().st_mode & 0o077 == 0
     assert any("Slot 0 ends: " in line for line in lines)

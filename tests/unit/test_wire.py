@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import os
+import resource
 import socket
 import ssl
 import struct
@@ -341,3 +343,25 @@ def test_tasks_are_more_patient_with_a_slot_than_its_heartbeat_is():
     """Otherwise a slot that lives fails the job, because its machine is busy."""
     silence = to_millis(Options.HEARTBEAT_TIMEOUT.default) + to_millis(Options.HEARTBEAT_INTERVAL.default)
     assert silence < PATIENCE_S * 1000
+
+
+def test_a_connection_beyond_a_thousand_descriptors_can_be_looked_at():
+    """`select` knows none above 1,023; a task has a connection per operator and slot."""
+    pair = socket.socketpair()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    high = 1500
+    if limits[0] <= high:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(high + 100, limits[1]), limits[1]))
+    try:
+        os.dup2(pair[0].fileno(), high)
+        ours = Connection(socket.socket(fileno=high), "test")
+        theirs = Connection(pair[1], "test")
+        assert not ours.readable()
+        theirs.send(["hello"])
+        assert ours.readable()
+        assert ours.receive()[0] == ["hello"]
+        ours.close()
+        theirs.close()
+    finally:
+        pair[0].close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

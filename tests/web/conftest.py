@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,21 +79,31 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(run: Start) -> Start:
+    """Starts the job that counts; see `run`."""
+    return partial(run, jobs.start)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Start]:
     """Starts jobs, each with a server, and ends them after the test."""
     sites: list[Site] = []
 
-    def run(settings: dict[str, str] | None = None, **headers: str) -> Site:
+    def run_job(
+        begin: Callable[[Path, dict[str, str]], JobClient],
+        settings: dict[str, str] | None = None,
+        **headers: str,
+    ) -> Site:
         addresses: list[str] = []
         with announcing(addresses.append):
-            job = jobs.start(tmp_path, settings)
+            job = begin(tmp_path, settings or {})
         client = httpx.Client(base_url=addresses[0] if addresses else "", headers=headers, timeout=DEADLINE_S)
         site = Site(str(job.get_job_id()), addresses[0], client, job)
         sites.append(site)
         return site
 
     jobs.BROKEN.clear()
-    yield run
+    yield run_job
     for site in sites:
         site.client.close()
         site.job.cancel()

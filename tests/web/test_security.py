@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.web.conftest import DEADLINE_S, Site, Start, until
 
 from tidemark.errors import ConfigError
 from tidemark.runtime.control import live_jobs
+from tidemark.web.application import ROUTES
 
 TOKEN = "a-token-nobody-guesses"
 
@@ -140,3 +142,47 @@ def test_a_certificate_that_cannot_be_read_is_refused_at_submission(tmp_path: Pa
         jobs.start(tmp_path, {"rest.ssl.certificate": str(tmp_path / "nothing.pem")})
 
     until(lambda: not live_jobs())
+
+
+SECRET = "hunter2"
+
+
+def test_no_secret_is_told_in_any_answer_log_or_history(start: Start, tmp_path: Path, home: Path) -> None:
+    site = start(
+        {
+            "rest.token": SECRET,
+            "my.password": SECRET,
+            "spark.hadoop.fs.s3a.secret.key": SECRET,
+            "my.database": f"jdbc:postgresql://app:{SECRET}@db/x?password={SECRET}",
+            "pipeline.global-job-parameters": f"db.password:{SECRET},url:https://app:{SECRET}@db",
+            "history.dir": str(tmp_path / "shared"),
+            "restart-strategy": "none",
+            "log.level": "DEBUG",
+        },
+        Authorization=f"Bearer {SECRET}",
+    )
+    logging.getLogger("tidemark.test").warning("Connecting with password=%s", SECRET)
+    until(lambda: site.of_job("/checkpoints")["counts"]["completed"])
+    answers = [site.client.get(path).text for path in ("/", "/metrics")]
+    names = {
+        "jobid": site.job_id,
+        "vertexid": site.vertex("count")["id"],
+        "taskmanagerid": f"{site.job_id}-0",
+        "name": f"{site.job_id}-driver.log",
+        "checkpointid": site.of_job("/checkpoints")["latest"]["completed"]["id"],
+        "subtask": 0,
+        "attempt": 0,
+        "triggerid": "x",
+    }
+    answers += [site.client.get(route.path.format(**names)).text for route in ROUTES if route.method == "GET"]
+    assert "db.password" in site.client.get(f"/jobs/{site.job_id}/config").text
+    assert sum("******" in answer for answer in answers) >= 4
+    jobs.BROKEN.set()
+    site.job.get_job_execution_result().exception()
+    until(lambda: not live_jobs())
+
+    files = [path for root in (home, tmp_path / "shared") for path in root.rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"driver.log", f"{site.job_id}.json"}
+    told = [answer for answer in answers if SECRET in answer]
+    told += [str(path) for path in files if SECRET in path.read_text(errors="replace")]
+    assert told == []

@@ -7,10 +7,12 @@ import socket
 import subprocess
 import sys
 
+import httpx
 import pytest
 from tests.web.conftest import DEADLINE_S, Site, Start, until
 
-from tidemark.web.callers import IDLE_S, PLACES, Callers, peer_uid
+from tidemark.web.connections import MOST_CONNECTIONS
+from tidemark.web.peers import peer_uid
 
 _AS_NOBODY = """
 import os, socket, sys
@@ -41,56 +43,16 @@ def _is_closed(connection: socket.socket) -> bool:
 @pytest.mark.parametrize("said", [b"", b"GET /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "])
 def test_whoever_says_nothing_takes_no_place_from_others(site: Site, said: bytes) -> None:
     silent = []
-    for _ in range(2 * PLACES):
+    for _ in range(2 * MOST_CONNECTIONS):
         silent.append(socket.create_connection(("127.0.0.1", _port(site)), DEADLINE_S))
         silent[-1].sendall(said)
 
-    assert site.get("/jobs")["jobs"] == [{"id": site.job_id, "status": "RUNNING"}]
+    newcomer = httpx.get(f"{site.address}/v1/jobs", timeout=DEADLINE_S)
 
-    until(lambda: sum(_is_closed(connection) for connection in silent) >= PLACES)
+    assert newcomer.json()["jobs"] == [{"id": site.job_id, "status": "RUNNING"}]
+    until(lambda: sum(_is_closed(connection) for connection in silent) >= MOST_CONNECTIONS)
     for connection in silent:
         connection.close()
-
-
-def test_connections_that_stay_idle_are_let_go_and_answered_ones_are_not() -> None:
-    now = 0.0
-    callers = Callers(clock=lambda: now)
-    silent, stranger = socket.socketpair()
-    other, theirs = socket.socketpair()
-    assert callers.enter(silent, ("127.0.0.1", 1))
-    assert callers.enter(other, ("127.0.0.1", 2))
-    callers.begin(("127.0.0.1", 2))
-
-    now = IDLE_S
-    callers.sweep()
-
-    assert stranger.recv(1) == b""
-    other.sendall(b"x")
-    assert theirs.recv(1) == b"x"
-    callers.end(("127.0.0.1", 2))
-    now = 2 * IDLE_S
-    callers.sweep()
-    assert theirs.recv(1) == b""
-    for end in (silent, stranger, other, theirs):
-        end.close()
-
-
-def test_a_newcomer_is_refused_only_if_everybody_is_being_answered() -> None:
-    callers = Callers(places=2)
-    pairs = [socket.socketpair() for _ in range(4)]
-    for number in (0, 1):
-        assert callers.enter(pairs[number][0], ("127.0.0.1", number))
-        callers.begin(("127.0.0.1", number))
-
-    assert not callers.enter(pairs[2][0], ("127.0.0.1", 2))
-    callers.end(("127.0.0.1", 1))
-    assert callers.enter(pairs[3][0], ("127.0.0.1", 3))
-    assert pairs[1][1].recv(1) == b""
-    pairs[0][0].sendall(b"x")
-    assert pairs[0][1].recv(1) == b"x"
-    for pair in pairs:
-        for end in pair:
-            end.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")

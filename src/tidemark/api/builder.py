@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidemark.api.graph import Edge, Graph, Node, NodeKind
 from tidemark.api.specs import OperatorSpec, SinkSpec, SourceSpec
@@ -20,6 +20,9 @@ __all__ = ["GraphBuilder", "callable_or", "optional_type", "stream_from_source"]
 class GraphBuilder:
     """The graph of one environment while it grows."""
 
+    begun: ClassVar[int] = 0
+    """Graphs that got their first node in this process; a program that began one and ran no job forgot something."""
+
     def __init__(self) -> None:
         self.graph = Graph()
         self.sinks: list[int] = []
@@ -34,6 +37,8 @@ class GraphBuilder:
         output_type: TypeInformation | None = None,
     ) -> Node:
         """Add a node; `inputs` has, for each input, the edges of the stream connected to it."""
+        if not self.graph.nodes:
+            GraphBuilder.begun += 1
         node = Node(
             id=len(self.graph.nodes) + 1,
             kind=kind,

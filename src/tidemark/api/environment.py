@@ -19,6 +19,7 @@ from tidemark.api.execution_plan import execution_plan
 from tidemark.api.executor import (
     Executor,
     JobSettings,
+    PlansModes,
     executor_for,
     is_batch,
 )
@@ -400,11 +401,18 @@ class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
         return self._submit(job_name)
 
     def get_execution_plan(self) -> str:
-        """The graph of the sinks added so far, or of everything without sinks, as JSON."""
+        """The graph of the sinks added so far, or of everything without sinks, as JSON, and how it would run."""
         sinks = self._builder.sinks
         graph = self._builder.graph.reachable_to(sinks) if sinks else self._builder.graph
-        settings = JobSettings(parallelism=self.get_parallelism())
-        return execution_plan(settle_edges(graph, settings), settings)
+        settings = JobSettings(
+            parallelism=self.get_parallelism(),
+            configuration=self.get_configuration(),
+            batch_mode=is_batch(graph, self._config.get_runtime_mode()),
+        )
+        settled = settle_edges(graph, settings)
+        executor = self._executor(settings)
+        mode = executor.planned_mode(settled, settings) if isinstance(executor, PlansModes) else None
+        return execution_plan(settled, settings, mode)
 
     def close(self) -> None:
         """Release cached results and any Spark session that was created for this environment."""
@@ -418,13 +426,17 @@ class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
 
     def _submit(self, job_name: str | None) -> JobClient:
         graph, settings, run = self._prepared(job_name)
+        executor = self._executor(settings)
+        self._builder.sinks = []
+        client = executor.submit(graph, settings)
+        run.finish_with(client.get_job_execution_result())
+        return client
+
+    def _executor(self, settings: JobSettings) -> Executor:
         target = settings.configuration.get(Options.EXECUTION_TARGET)
         if target not in self._executors:
             self._executors[target] = executor_for(target)
-        self._builder.sinks = []
-        client = self._executors[target].submit(graph, settings)
-        run.finish_with(client.get_job_execution_result())
-        return client
+        return self._executors[target]
 
     def _prepared(self, job_name: str | None) -> tuple[Graph, JobSettings, CacheRun]:
         """The checked graph of the sinks added so far, and the settings to run it with."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tidemark.api.executor import JobSettings, resolve_parallelism
+from tidemark.api.executor import JobSettings, PlannedMode, resolve_parallelism
 from tidemark.api.graph import Graph, Node, NodeKind
 from tidemark.api.specs import SinkSpec
 
@@ -14,9 +14,12 @@ __all__ = ["execution_plan"]
 _PREFIX = {NodeKind.SOURCE: "Source: ", NodeKind.OPERATOR: "", NodeKind.SINK: "Sink: "}
 
 
-def execution_plan(graph: Graph, settings: JobSettings) -> str:
-    """Render a graph whose edges are settled."""
-    return json.dumps({"nodes": [_node(node, settings) for node in graph.nodes.values()]}, indent=2)
+def execution_plan(graph: Graph, settings: JobSettings, mode: PlannedMode | None = None) -> str:
+    """Render a graph whose edges are settled, and how it would run, if that is known."""
+    plan: dict[str, Any] = {"nodes": [_node(node, settings) for node in graph.nodes.values()]}
+    if mode is not None:
+        plan["execution"] = {"mode": mode.mode, "reason": mode.reason}
+    return json.dumps(plan, indent=2)
 
 
 def _node(node: Node, settings: JobSettings) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from tidemark.api.graph import Graph, Node
 from tidemark.api.specs import SourceSpec
@@ -30,6 +30,8 @@ __all__ = [
     "CachedFile",
     "Executor",
     "JobSettings",
+    "PlannedMode",
+    "PlansModes",
     "PythonArtifacts",
     "executing_with",
     "executor_for",
@@ -95,6 +97,24 @@ class JobSettings:
     job_parameters: dict[str, str] = field(default_factory=dict)
     snapshot_compression: bool = False
     artifacts: PythonArtifacts = field(default_factory=PythonArtifacts)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMode:
+    """How a job would run (`execution.mode`)."""
+
+    mode: str | None
+    """`epochs` or `continuous`; None: it would be refused."""
+    reason: str
+    """For people."""
+
+
+@runtime_checkable
+class PlansModes(Protocol):
+    """What an `Executor` may be besides."""
+
+    def planned_mode(self, graph: Graph, settings: JobSettings) -> PlannedMode:
+        """How the job would run if it were submitted now; starts nothing."""
 
 
 class Executor(Protocol):

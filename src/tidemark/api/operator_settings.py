@@ -89,7 +89,7 @@ class OperatorSettings:
         return self
 
     def set_buffer_timeout(self, timeout_millis: TimeLike) -> Self:
-        """Accepted for compatibility; has no effect.
+        """Accepted for compatibility; has no effect: batches are made by sources, see that of the environment.
 
         Raises:
             ConfigError: Below -1.

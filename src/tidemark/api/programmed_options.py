@@ -10,7 +10,7 @@ from tidemark.api.state_backends import (
     StateBackend,
 )
 from tidemark.config import Configuration, Options, RestartStrategyConfiguration
-from tidemark.config.restart import FailureRateRestart, FixedDelayRestart, NoRestart
+from tidemark.config.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 
 __all__ = ["options_of"]
 
@@ -41,4 +41,12 @@ def options_of(
         options.set(Options.RESTART_FAILURE_RATE_MAX, restart_strategy.max_failure_rate)
         options.set(Options.RESTART_FAILURE_RATE_INTERVAL, restart_strategy.failure_interval_ms)
         options.set(Options.RESTART_FAILURE_RATE_DELAY, restart_strategy.delay_ms)
+    elif isinstance(restart_strategy, ExponentialDelayRestart):
+        options.set(Options.RESTART_STRATEGY, "exponential-delay")
+        options.set(Options.RESTART_EXPONENTIAL_INITIAL, restart_strategy.initial_backoff_ms)
+        options.set(Options.RESTART_EXPONENTIAL_MAX, restart_strategy.max_backoff_ms)
+        options.set(Options.RESTART_EXPONENTIAL_MULTIPLIER, restart_strategy.backoff_multiplier)
+        options.set(Options.RESTART_EXPONENTIAL_RESET, restart_strategy.reset_backoff_threshold_ms)
+        options.set(Options.RESTART_EXPONENTIAL_JITTER, restart_strategy.jitter_factor)
+        options.set(Options.RESTART_EXPONENTIAL_ATTEMPTS, restart_strategy.attempts_before_reset_backoff)
     return options

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 if TYPE_CHECKING:
     from tidemark.api.collect import CollectBuffer
     from tidemark.api.connectors.file_system import FileSink
+    from tidemark.api.connectors.kafka.sink import KafkaSink
+    from tidemark.api.connectors.kafka.source import KafkaSource
     from tidemark.api.functions import AsyncRetryStrategy, DeltaFunction
     from tidemark.api.output_tag import OutputTag
     from tidemark.api.split_source import SplitSource
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tidemark.api.watermarks import WatermarkStrategy
     from tidemark.api.windows.assigners import WindowAssigner
     from tidemark.api.windows.triggers import Trigger
+    from tidemark.config.configuration import Configuration
     from tidemark.formats.files import FileFormat
     from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor
     from tidemark.types.typeinfo import TypeInformation
@@ -30,6 +33,7 @@ __all__ = [
     "CHANGED_TAG",
     "RESULT_TAG",
     "AsyncWaitSpec",
+    "BatchSpec",
     "BroadcastProcessSpec",
     "CollectSinkSpec",
     "CollectionSourceSpec",
@@ -41,6 +45,8 @@ __all__ = [
     "FunctionSourceSpec",
     "FunctionSpec",
     "IterationHeadSpec",
+    "KafkaSinkSpec",
+    "KafkaSourceSpec",
     "OperatorKind",
     "OperatorSpec",
     "PrintSinkSpec",
@@ -87,6 +93,9 @@ class OperatorKind(Enum):
     ASYNC_WAIT = "async_wait"
     TRANSFORM = "transform"
     DELTA = "delta"
+    PROCESS_BATCH = "process_batch"
+    MAP_BATCH = "map_batch"
+    FILTER_BATCH = "filter_batch"
 
 
 # Operators
@@ -112,6 +121,17 @@ class FunctionSpec(OperatorSpec):
     kind: OperatorKind
     function: Any = None
     """The user's function object or callable."""
+    keyed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec(OperatorSpec):
+    """An operator whose function gets and returns record batches."""
+
+    kind: OperatorKind
+    function: Any
+    input_type: TypeInformation
+    output_type: TypeInformation
     keyed: bool = False
 
 
@@ -246,6 +266,10 @@ class SourceSpec:
         """The spec without what stays in the driver or in slots."""
         return self
 
+    def configured(self, configuration: Configuration) -> Self:
+        """The spec with what the job's options say of it."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class CollectionSourceSpec(SourceSpec):
@@ -300,15 +324,30 @@ class FunctionSourceSpec(SourceSpec):
 
 @dataclass(frozen=True, slots=True)
 class SplitSourceSpec(SourceSpec):
-    """A `SplitSource` of the user: enumerated in the driver, read in tasks."""
+    """A `SplitSource` of the user, or what the runtime makes one of: enumerated in the driver, read in tasks."""
 
     kind: ClassVar[str] = "splits"
-    source: SplitSource[Any]
+    source: SplitSource[Any] | KafkaSource
 
     @property
     def bounded(self) -> bool:
         """What the source says."""
         return self.source.bounded
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSourceSpec(SplitSourceSpec):
+    """A `KafkaSource`: its partitions are splits, as those of a `SplitSource`."""
+
+    kind: ClassVar[str] = "kafka"
+    timeout_ms: int = 0
+    """How long a broker may take to answer; see `configured`."""
+
+    def configured(self, configuration: Configuration) -> Self:
+        """With the job's time limit."""
+        from tidemark.config.options import Options
+
+        return replace(self, timeout_ms=configuration.get(Options.KAFKA_CONNECTION_TIMEOUT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,8 +409,12 @@ class SinkSpec:
     """Where records go, and with which guarantee."""
 
     kind: ClassVar[str]
-    guarantee: ClassVar[str] = "at-least-once"
-    """"exactly-once", "at-least-once" or "none"."""
+    delivery: ClassVar[str] = "at-least-once"
+
+    @property
+    def guarantee(self) -> str:
+        """One of "exactly-once", "at-least-once" and "none"."""
+        return self.delivery
 
     def for_tasks(self) -> Self:
         """The spec without what stays in the driver or in slots."""
@@ -383,7 +426,7 @@ class PrintSinkSpec(SinkSpec):
     """Lines on the driver's standard output."""
 
     kind: ClassVar[str] = "print"
-    guarantee: ClassVar[str] = "none"
+    delivery: ClassVar[str] = "none"
     identifier: str | None = None
 
 
@@ -392,7 +435,7 @@ class CollectSinkSpec(SinkSpec):
     """Records for an iterator in the driver."""
 
     kind: ClassVar[str] = "collect"
-    guarantee: ClassVar[str] = "exactly-once"
+    delivery: ClassVar[str] = "exactly-once"
     buffer: CollectBuffer
 
 
@@ -401,8 +444,21 @@ class FileSinkSpec(SinkSpec):
     """Files that become visible with checkpoints."""
 
     kind: ClassVar[str] = "files"
-    guarantee: ClassVar[str] = "exactly-once"
+    delivery: ClassVar[str] = "exactly-once"
     sink: FileSink
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSinkSpec(SinkSpec):
+    """Records of Kafka topics."""
+
+    kind: ClassVar[str] = "kafka"
+    sink: KafkaSink
+
+    @property
+    def guarantee(self) -> str:
+        """What the sink was built with."""
+        return self.sink.delivery_guarantee.name.lower().replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)

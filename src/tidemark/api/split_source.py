@@ -61,6 +61,18 @@ class SplitReader(ABC, Generic[T]):
         """Event time in ms of each record that the last `read` gave; None if the split has no timestamps."""
         return None
 
+    def side_outputs(self) -> Mapping[str, Sequence[Any]]:
+        """Elements for side outputs of the source that the last `read` came upon, by the id of their tag.
+
+        They are as exact as the records: `position` lies behind both. A `read` may give some though it gives no
+        record. Elements of a side output that nobody reads are dropped.
+        """
+        return {}
+
+    def counts(self) -> Mapping[str, int]:
+        """What there is to count since the last call; added to the source's metrics of these names."""
+        return {}
+
     def wake_fd(self) -> int | None:
         """A file descriptor that is readable when `read` has something; None if the reader has to be asked.
 
@@ -96,6 +108,16 @@ class SplitSource(Source, Generic[T]):
         """All splits there are now, in the driver; those with an id that is not known yet are new.
 
         A split that has ended may be left out, and is then forgotten: it must not be named again.
+        """
+        return ()
+
+    def restore(self, splits: Sequence[tuple[Split, Any]]) -> Sequence[tuple[Split, Any]]:
+        """Look at what a snapshot wants to read: its splits that have not ended, with their positions.
+
+        In the driver, before anything is read. Raises if that cannot be read, or says how to go on instead.
+
+        Returns:
+            Splits with other data or another position, under the ids they had; those that are left out stay.
         """
         return ()
 

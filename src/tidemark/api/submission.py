@@ -16,6 +16,7 @@ from tidemark.api.functions import CheckpointedFunction, ListCheckpointed
 from tidemark.api.graph import Edge, Graph, Node, Ship
 from tidemark.api.specs import FunctionSourceSpec, IterationHeadSpec, QueryableSpec, SocketSourceSpec
 from tidemark.config.options import set_without_effect
+from tidemark.config.spelling import suspicious_keys
 from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperationException
 
 __all__ = ["SubmissionRules", "prepare", "settle_edges"]
@@ -182,3 +183,6 @@ def _warn_about_options(settings: JobSettings) -> None:
     if idle:
         reasons = "; ".join(f"{option.key} ({option.ineffective})" for option in idle)
         _LOG.warning("Set, but without effect: %s.", reasons)
+    for key, nearest in suspicious_keys(settings.configuration.key_set()).items():
+        hint = f" Did you mean '{nearest}'?" if nearest else ""
+        _LOG.warning("No option is called '%s'; it changes nothing.%s", key, hint)

@@ -136,6 +136,8 @@ class CompletedSnapshots:
 
 def is_kept(retention: ExternalizedCheckpointRetention, how: JobEnd) -> bool:
     """Whether completed checkpoints outlive a job that ended this way; those of a finished job never do."""
+    if how is JobEnd.SUSPENDED:
+        return True
     if retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION:
         return how is not JobEnd.FINISHED
     if retention is ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION:

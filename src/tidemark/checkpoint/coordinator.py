@@ -19,7 +19,7 @@ succeeds completes the snapshot, one that never returns is waited for until some
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tidemark.checkpoint.completed import CompletedSnapshot, CompletedSnapshots, Origin, is_kept
 from tidemark.checkpoint.messages import (
@@ -29,6 +29,7 @@ from tidemark.checkpoint.messages import (
     DiscardJob,
     Event,
     FailJob,
+    JobEnd,
     JobEnded,
     JobRestarting,
     MetadataWritten,
@@ -68,15 +69,15 @@ class CheckpointCoordinator:
         self,
         settings: CheckpointSettings,
         *,
-        restored_from: CompletedSnapshot | None = None,
+        restored_from: Sequence[CompletedSnapshot] = (),
         history: int = 50,
     ) -> None:
         """Start before the first attempt.
 
         Args:
             settings: When and how.
-            restored_from: The snapshot the job is started from, if any; ids continue after it and recovery
-                falls back to it until a checkpoint is complete.
+            restored_from: The snapshots the job may be started from, if any; ids continue after the newest one and
+                recovery falls back to them until a checkpoint is complete.
             history: Records to keep.
         """
         self.settings = settings
@@ -97,9 +98,9 @@ class CheckpointCoordinator:
         self._last_end: int | None = None
         self._repairing = False
         """Files have vanished, and no checkpoint has completed since."""
-        if restored_from is not None:
-            self.completed.add(restored_from)
-            self._next_id = restored_from.checkpoint_id + 1
+        for snapshot in restored_from:
+            self.completed.add(snapshot)
+            self._next_id = max(self._next_id, snapshot.checkpoint_id + 1)
         self._first_id = self._next_id
 
     @property
@@ -385,6 +386,9 @@ class CheckpointCoordinator:
 
     def _end(self, event: JobEnded, now: int) -> list[Command]:
         commands = self._halt(FailureReason.JOB_STOPPING, "The job has ended.", now)
+        if event.how is JobEnd.SUSPENDED:
+            # Whoever goes on with the job may depend on any of them.
+            return commands
         kept = is_kept(self.settings.retention, event.how) or event.unread
         if kept and self.completed.checkpoints():
             return commands

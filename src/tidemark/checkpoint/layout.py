@@ -5,6 +5,7 @@
     <state.checkpoints.dir>/<job id>/chk-<n>/_metadata      written last: without it there is no checkpoint
                                     /chk-<n>/<operator>/<state>/part-<subtask>.parquet
                                     /shared/                files of incremental checkpoints
+    <state.checkpoints.dir>/<job id>/<run>/chk-<n>/...      the same with high availability, for each driver of the job
     <target>/savepoint-<first 6 of job id>-<12 hex>/_metadata, and the same below
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemark.checkpoint.metadata.model import METADATA_FILE
 from tidemark.checkpoint.storage.base import Storage
@@ -42,6 +43,8 @@ class SnapshotLocation:
     directory: str
     shared: str
     """The job's shared files. A savepoint names this too, but never refers to anything in it."""
+    savepoint: bool = field(default=False, compare=False)
+    """A savepoint keeps no tables in its metadata: all of them are files that other programs can read."""
 
     @property
     def metadata_path(self) -> str:
@@ -55,16 +58,23 @@ class JobLayout:
 
     root: str
     job_id: str
+    run: str = ""
+    """Name of the part that one of several drivers of the job writes to; empty if there is only ever one."""
 
     @classmethod
-    def create(cls, root: str, job_id: str) -> JobLayout:
+    def create(cls, root: str, job_id: str, run: str = "") -> JobLayout:
         """Layout under `root`, which may still be relative."""
-        return cls(absolute(root), job_id)
+        return cls(absolute(root), job_id, run)
+
+    @property
+    def of_all_runs(self) -> str:
+        """Everything of this job, whichever driver wrote it."""
+        return join(self.root, self.job_id)
 
     @property
     def directory(self) -> str:
-        """Everything of this job."""
-        return join(self.root, self.job_id)
+        """Everything of this job that this driver writes."""
+        return join(self.of_all_runs, self.run)
 
     @property
     def shared(self) -> str:
@@ -78,7 +88,7 @@ class JobLayout:
 
 def savepoint_location(directory: str) -> SnapshotLocation:
     """Location of a savepoint, or of a retained checkpoint, given its directory."""
-    return SnapshotLocation(directory, join(parent(directory), "shared"))
+    return SnapshotLocation(directory, join(parent(directory), "shared"), savepoint=True)
 
 
 def new_savepoint_directory(target: str | None, job_id: str) -> str:

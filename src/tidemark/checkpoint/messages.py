@@ -12,6 +12,7 @@ from tidemark.errors import CheckpointError, FailureReason
 
 __all__ = [
     "BarrierReached",
+    "BarrierTimes",
     "Command",
     "Discard",
     "DiscardJob",
@@ -51,6 +52,8 @@ class JobEnd(Enum):
     FINISHED = "finished"
     CANCELED = "canceled"
     FAILED = "failed"
+    SUSPENDED = "suspended"
+    """Only this driver ended; another one goes on with the job."""
 
 
 # Events
@@ -78,6 +81,16 @@ class BarrierReached:
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierTimes:
+    """How the barriers of a snapshot came to one subtask."""
+
+    start_delay_ms: int
+    """From the trigger to the first barrier; by two clocks if the driver is on another machine."""
+    alignment_ms: int
+    """From the first barrier to the last."""
+
+
+@dataclass(frozen=True, slots=True)
 class SlotAcknowledged:
     """A slot has written its part.
 
@@ -87,7 +100,7 @@ class SlotAcknowledged:
         states: Operator uid -> state of the subtask in that slot.
         sync_ms: Duration of the synchronous part in this slot.
         async_ms: Duration of the asynchronous part.
-        alignment_ms: Longest time an operator waited for the last barrier behind the first one.
+        barriers: Operator uid -> how its barriers came; empty in epochs, where nothing is in flight.
     """
 
     checkpoint_id: int
@@ -95,7 +108,7 @@ class SlotAcknowledged:
     states: Mapping[str, SubtaskState] = field(default_factory=dict)
     sync_ms: int = 0
     async_ms: int = 0
-    alignment_ms: int = 0
+    barriers: Mapping[str, BarrierTimes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

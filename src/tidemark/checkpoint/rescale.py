@@ -18,8 +18,9 @@ from tidemark.checkpoint.metadata.model import (
     SubtaskState,
     TableHandle,
 )
-from tidemark.errors import ConfigError, MaxParallelismError, UnmappedStateError
+from tidemark.errors import ConfigError, MaxParallelismError, RestoreError, UnmappedStateError
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
+from tidemark.state.operator_state import RAW_KEYED_STATE
 from tidemark.state.redistribution import redistribute
 from tidemark.state.snapshot import OperatorStatePart
 
@@ -38,6 +39,8 @@ class SubtaskRestore:
     tables: tuple[TableHandle, ...] = ()
     natives: tuple[NativeHandle, ...] = ()
     operator: tuple[OperatorStatePart, ...] = ()
+    rehash: int | None = None
+    """Number of key groups that `key_groups` counts in, if it is another one than that of the snapshot."""
 
 
 def map_operators(
@@ -112,9 +115,22 @@ def resolve_max_parallelism(
 
 
 def plan_restore(
-    operator: OperatorState, metadata: CheckpointMetadata, location: SnapshotLocation, parallelism: int
+    operator: OperatorState,
+    metadata: CheckpointMetadata,
+    location: SnapshotLocation,
+    parallelism: int,
+    max_parallelism: int | None = None,
 ) -> list[SubtaskRestore]:
-    """What each of `parallelism` new subtasks of the operator takes over, in order of subtasks."""
+    """What each of `parallelism` new subtasks of the operator takes over, in order of subtasks.
+
+    With another number of key groups than the snapshot has, keyed state is hashed anew while it is read.
+
+    Raises:
+        RestoreError: It is to be, but is not stored in canonical form, or nobody knows its keys.
+    """
+    if operator.is_keyed and max_parallelism not in (None, operator.max_parallelism):
+        assert max_parallelism is not None
+        return _plan_rehash(operator, metadata, location, parallelism, max_parallelism)
     old = sorted(operator.subtasks, key=lambda subtask: subtask.index)
     parts = redistribute([list(subtask.operator) for subtask in old], parallelism)
     plans = []
@@ -127,6 +143,42 @@ def plan_restore(
         restore = restore_range(operator, metadata, location, groups)
         plans.append(replace(restore, index=index, operator=tuple(parts[index])))
     return plans
+
+
+def _plan_rehash(
+    operator: OperatorState,
+    metadata: CheckpointMetadata,
+    location: SnapshotLocation,
+    parallelism: int,
+    max_parallelism: int,
+) -> list[SubtaskRestore]:
+    """Every subtask reads all rows and keeps those of its own range."""
+    problem = None
+    if any(subtask.native is not None for subtask in operator.subtasks):
+        problem = "its state is stored in files of RocksDB, not in canonical form"
+    if any(part.name == RAW_KEYED_STATE and part.elements for s in operator.subtasks for part in s.operator):
+        problem = "it has raw keyed state, of which nobody but the operator knows to which keys it belongs"
+    if problem is not None:
+        raise RestoreError(
+            f"Operator '{operator.uid}' has {operator.max_parallelism} key groups in snapshot {metadata.checkpoint_id} "
+            f"and cannot get {max_parallelism}: {problem}."
+        )
+    old = sorted(operator.subtasks, key=lambda subtask: subtask.index)
+    parts = redistribute([list(subtask.operator) for subtask in old], parallelism)
+    tables = tuple(table for subtask in old for table in subtask.tables)
+    return [
+        SubtaskRestore(
+            operator.uid,
+            index,
+            metadata.checkpoint_id,
+            location,
+            compute_key_group_range_for_operator_index(max_parallelism, parallelism, index),
+            tables,
+            operator=tuple(parts[index]),
+            rehash=max_parallelism,
+        )
+        for index in range(parallelism)
+    ]
 
 
 def restore_range(

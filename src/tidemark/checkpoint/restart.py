@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidemark.config.restart import (
+    ExponentialDelayRestart,
     FailureRateRestart,
     FixedDelayRestart,
     NoRestart,
@@ -30,13 +32,16 @@ class GiveUp:
     reason: str
 
 
-def decide(strategy: RestartStrategyConfiguration, now: int, failures: Sequence[int]) -> Restart | GiveUp:
+def decide(
+    strategy: RestartStrategyConfiguration, now: int, failures: Sequence[int], spread: float = 0.0
+) -> Restart | GiveUp:
     """What to do after a failure.
 
     Args:
         strategy: A resolved strategy, not a fallback.
         now: The current time in ms.
         failures: Times of all failures of the job so far, the one just seen included.
+        spread: Which way a wait with jitter goes: -1 shortest, 1 longest.
 
     Raises:
         ConfigError: The strategy was not resolved.
@@ -56,6 +61,23 @@ def decide(strategy: RestartStrategyConfiguration, now: int, failures: Sequence[
                 f"{recent} failures within {strategy.failure_interval_ms} ms, "
                 f"{strategy.max_failure_rate} are allowed"
             )
+        case ExponentialDelayRestart():
+            return _back_off(strategy, failures, spread)
     raise ConfigError(
         f"{strategy!r} does not say what to do; resolve it with resolve_restart_strategy first."
     )
+
+
+def _back_off(strategy: ExponentialDelayRestart, failures: Sequence[int], spread: float) -> Restart | GiveUp:
+    backoff = float(strategy.initial_backoff_ms)
+    attempts = 1
+    for before, at in itertools.pairwise(failures):
+        # The wait after the failure before is no time in which the job ran.
+        if at - before >= backoff + strategy.reset_backoff_threshold_ms:
+            backoff, attempts = float(strategy.initial_backoff_ms), 1
+        else:
+            backoff = min(backoff * strategy.backoff_multiplier, float(strategy.max_backoff_ms))
+            attempts += 1
+    if attempts > strategy.attempts_before_reset_backoff:
+        return GiveUp(f"all {strategy.attempts_before_reset_backoff} restart attempts are used up")
+    return Restart(round(backoff * (1 + strategy.jitter_factor * spread)))

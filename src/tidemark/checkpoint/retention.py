@@ -22,6 +22,7 @@ from tidemark.paths import join, parent
 __all__ = [
     "QUARANTINE_FILE",
     "discard",
+    "discard_former_runs",
     "discard_job",
     "discard_spent",
     "dispose_savepoint",
@@ -54,6 +55,23 @@ def discard_job(storage: Storage, layout: JobLayout) -> None:
         within(storage, layout.root).delete_tree(layout.directory)
     except StorageError as exc:
         _log.warning("The checkpoint directory of job %s stays behind: %s", layout.job_id, exc)
+
+
+def discard_former_runs(storage: Storage, layout: JobLayout, *, all_runs: bool = False) -> None:
+    """Delete what former drivers of a job left, with `all_runs` its own, too. Never raises `StorageError`.
+
+    Only for who leads the job and needs nothing of theirs any more.
+    """
+    storage = within(storage, layout.root)
+    try:
+        if all_runs:
+            storage.delete_tree(layout.of_all_runs)
+            return
+        for name in storage.list(layout.of_all_runs):
+            if name != layout.run:
+                storage.delete_tree(join(layout.of_all_runs, name))
+    except StorageError as exc:
+        _log.warning("Checkpoints of former drivers of job %s stay behind: %s", layout.job_id, exc)
 
 
 def discard_spent(

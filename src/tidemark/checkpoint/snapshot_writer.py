@@ -31,7 +31,7 @@ class WriterOptions:
     """How snapshots are written.
 
     Attributes:
-        inline_threshold: State with fewer bytes goes into the metadata; None puts all of it there.
+        inline_threshold: State of a checkpoint with fewer bytes goes into the metadata; None puts all of it there.
         compression: Compress table files with zstd.
         max_state_size: Most bytes of keyed state, and likewise of operator state, of one subtask.
         frame_size: Most bytes of all state of one subtask.
@@ -100,6 +100,7 @@ class SnapshotWriter:
             CheckpointError: `SIZE_LIMIT`: more state than the memory backend may carry.
         """
         started = time.perf_counter()
+        inline_below = 0 if target.location.savepoint else self._options.inline_threshold
         try:
             native, written = self._write_native(target, cut)
             tables = cut.timers if native is not None else cut.tables()
@@ -109,7 +110,7 @@ class SnapshotWriter:
                     self._storage,
                     target.location.directory,
                     table_path(target.uid, table.meta, target.index),
-                    inline_threshold=self._options.inline_threshold,
+                    inline_threshold=inline_below,
                     compression=self._options.compression,
                     tee=self._tee(target, table),
                 )

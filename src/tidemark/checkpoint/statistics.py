@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tidemark.checkpoint.messages import SlotAcknowledged
+from tidemark.checkpoint.messages import BarrierTimes, SlotAcknowledged
 from tidemark.checkpoint.metadata.model import SubtaskState
 from tidemark.checkpoint.pending import PendingSnapshot
 from tidemark.errors import FailureReason
@@ -72,6 +72,8 @@ class SubtaskRecord:
     written_size: int
     sync_ms: int
     async_ms: int
+    barrier: BarrierTimes | None = None
+    """None in epochs, where no barrier travels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,10 @@ class CheckpointStatistics:
             written_size=sum(state.written_size for state in states),
             sync_ms=max((event.sync_ms for event in pending.acknowledged.values()), default=0),
             async_ms=max((event.async_ms for event in pending.acknowledged.values()), default=0),
-            alignment_ms=max((event.alignment_ms for event in pending.acknowledged.values()), default=0),
+            alignment_ms=max(
+                (b.alignment_ms for e in pending.acknowledged.values() for b in e.barriers.values()),
+                default=0,
+            ),
         )
 
     def succeeded(self, pending: PendingSnapshot, now: int, directory: str) -> None:
@@ -173,7 +178,13 @@ class CheckpointStatistics:
         known = self._subtasks.setdefault(event.checkpoint_id, {})
         for uid, state in event.states.items():
             record = SubtaskRecord(
-                state.index, now, state.state_size, state.written_size, state.sync_ms, state.async_ms
+                state.index,
+                now,
+                state.state_size,
+                state.written_size,
+                state.sync_ms,
+                state.async_ms,
+                event.barriers.get(uid),
             )
             known[uid] = (*known.get(uid, ()), record)
         self._subtasks_kept += len(event.states)

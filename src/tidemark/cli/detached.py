@@ -17,7 +17,7 @@ from tidemark.jobs import list_jobs, registry_directory
 from tidemark.private_files import private_directory
 from tidemark.runtime.history import read_history
 
-__all__ = ["StartedProgram", "run_detached"]
+__all__ = ["StartedProgram", "run_command", "run_detached"]
 
 _POLL_S = 0.05
 _TAIL = 4000
@@ -35,17 +35,25 @@ class StartedProgram:
     """End of the log, if the program failed before it registered a job."""
 
 
-def run_detached(program: str, arguments: Sequence[str], settings: ProgramSettings) -> StartedProgram:
-    """Start the program and return as soon as its first job is registered."""
+def run_command(program: str, arguments: Sequence[str], settings: ProgramSettings, *flags: str) -> list[str]:
+    """The command that runs a program, with the same settings, in a process of its own."""
+    defines = [part for key, value in settings.values for part in ("-D", f"{key}={value}")]
+    return [sys.executable, "-m", "tidemark.cli", "run", *flags, *defines, program, *arguments]
+
+
+def run_detached(
+    program: str, arguments: Sequence[str], settings: ProgramSettings, *, supervise: bool = False
+) -> StartedProgram:
+    """Start the program, or its supervisor, and return as soon as its first job is registered."""
     private_directory(registry_directory())
     directory = private_directory(registry_directory() / "logs")
     stamp = time.strftime("%Y%m%d-%H%M%S")
     handle, log = tempfile.mkstemp(prefix=f"run-{stamp}-", suffix=".log", dir=directory)
     started = round(time.time() * 1000)
-    defines = [part for key, value in settings.values for part in ("-D", f"{key}={value}")]
+    command = run_command(program, arguments, settings, *(["--supervise"] if supervise else []))
     with os.fdopen(handle, "wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tidemark.cli", "run", *defines, program, *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -62,7 +70,7 @@ def _await_job(process: subprocess.Popen[bytes], log: str, started: int) -> Star
     while True:
         code = process.poll()
         for record in list_jobs():
-            if record.pid == process.pid:
+            if record.pid == process.pid or _is_child(record.pid, process.pid):
                 # From here on nobody waits for it; it belongs to init, or to whoever adopts orphans.
                 process.returncode = 0
                 return StartedProgram(process.pid, log, record.job_id)
@@ -74,6 +82,16 @@ def _await_job(process: subprocess.Popen[bytes], log: str, started: int) -> Star
             # A negative code is the signal that killed it; shells say 128 + signal.
             return StartedProgram(process.pid, log, job_id, code if code >= 0 else 128 - code, tail)
         time.sleep(_POLL_S)
+
+
+def _is_child(pid: int, of: int) -> bool:
+    """Whether a driver is that of a supervisor."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).ppid() == of)
+    except psutil.Error:
+        return False
 
 
 def _tail(log: str) -> str:

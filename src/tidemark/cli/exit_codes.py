@@ -9,6 +9,7 @@ from tidemark.errors import (
     CheckpointError,
     ConfigError,
     ExecutionError,
+    FencedError,
     IllegalStateError,
     JobNotFoundError,
     QueryError,
@@ -45,6 +46,8 @@ class ExitCode(IntEnum):
     """The job does not answer, or the token is not its own."""
     REFUSED = 9
     """The job exists but cannot do that, or not now."""
+    FENCED = 10
+    """A newer driver runs the job, or owns one of its sinks."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -54,6 +57,7 @@ _FAMILIES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (JobNotFoundError, ExitCode.NO_JOB),
     (JobUnreachableError, ExitCode.UNREACHABLE),
     (ExecutionError, ExitCode.FAILED),
+    (FencedError, ExitCode.FENCED),
     (CheckpointError, ExitCode.CHECKPOINT),
     (RestoreError, ExitCode.SNAPSHOT),
     (StorageError, ExitCode.SNAPSHOT),
@@ -70,16 +74,18 @@ _FAMILIES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 def exit_code_of(error: BaseException) -> ExitCode:
     """The code of an error's family; `FAILED` if it belongs to none.
 
-    A job that failed because its snapshot cannot be restored or read, or another storage failed, counts to the family
-    of that cause.
+    A job that failed because its snapshot cannot be restored or read, another storage failed, or another driver took
+    over, counts to the family of that cause.
     """
     if isinstance(error, ExecutionError):
-        error = _storage_problem(error) or error
+        error = _deeper_cause(error) or error
     return next((code for family, code in _FAMILIES if isinstance(error, family)), ExitCode.FAILED)
 
 
-def _storage_problem(error: BaseException) -> BaseException | None:
+def _deeper_cause(error: BaseException) -> BaseException | None:
     cause = error.__cause__
-    while cause is not None and not isinstance(cause, RestoreError | StateMigrationException | StorageError):
+    while cause is not None and not isinstance(
+        cause, RestoreError | StateMigrationException | StorageError | FencedError
+    ):
         cause = cause.__cause__
     return cause

@@ -23,6 +23,7 @@ from tidemark.cli.exit_codes import ExitCode
 from tidemark.config import Options
 from tidemark.config.loader import PROPERTIES_VARIABLE, environment_variable
 from tidemark.config.options import find_option
+from tidemark.config.spelling import suspicious_keys
 from tidemark.errors import ConfigError, IllegalStateError, TidemarkError
 
 if TYPE_CHECKING:
@@ -94,6 +95,13 @@ def _parsed(define: str) -> tuple[str, str]:
     option = find_option(key)
     if option is not None:
         option.parse(value)
+    elif key in (unknown := suspicious_keys([key])):
+        hint = f" Did you mean '{unknown[key]}'?" if unknown[key] else ""
+        raise ConfigError(
+            f"-D {define}: no option is called '{key}'.{hint} Keys for your own functions need a first part of "
+            "their own, such as 'my.'; docs/reference/configuration.md lists what there is.",
+            key=key,
+        )
     return key, value
 
 
@@ -117,6 +125,8 @@ def run_attached(
 ) -> ProgramOutcome:
     """Run the program to its end and its jobs to theirs; an interrupt cancels the jobs.
 
+    SIGTERM does, too, except for highly available ones: those are suspended, for the next driver to go on with.
+
     Args:
         program: Path of the program.
         arguments: Its arguments.
@@ -126,6 +136,7 @@ def run_attached(
     Raises:
         TidemarkError: The program did not catch it.
     """
+    from tidemark.api.builder import GraphBuilder
     from tidemark.runtime.control import ended_jobs, live_jobs
     from tidemark.runtime.rest import announcing
 
@@ -137,7 +148,8 @@ def run_attached(
             announce(address)
 
     seen = {job.job_id for job in ended_jobs()}
-    outcome = ProgramOutcome()
+    graphs = GraphBuilder.begun
+    outcome: ProgramOutcome | None = None
     with settings.applied(), _terminable(), announcing(tell):
         try:
             with execute_program(program, arguments):
@@ -157,9 +169,15 @@ def run_attached(
         finally:
             ended = ended_jobs()
     failed = [job for job in ended if job.job_id not in seen and job.status == "FAILED"]
-    if failed and not outcome.exit_code:
+    if failed and not (outcome and outcome.exit_code):
         return ProgramOutcome(ExitCode.FAILED, f"Job {failed[0].job_id} failed: {failed[0].failure}")
-    return outcome
+    # A program that exits by itself, after printing its help for instance, knows what it does.
+    idle = len(ended) == len(seen) and GraphBuilder.begun > graphs
+    if outcome is None and idle:
+        return ProgramOutcome(
+            ExitCode.FAILED, f"{program} ended without running a job. Call execute() on its environment."
+        )
+    return outcome or ProgramOutcome()
 
 
 def check_program(
@@ -259,7 +277,13 @@ def _terminable() -> Iterator[None]:
         yield
         return
 
+    from tidemark.runtime.control import live_jobs
+
     def terminate(_number: int, _frame: Any) -> None:
+        # Ctrl-C is a user who wants the jobs to end; this is one, or a machine, that wants the process to end. Said in
+        # front of whatever `execute` does about the interrupt.
+        for runner in live_jobs():
+            runner.suspend()
         raise _Terminated
 
     before = signal.signal(signal.SIGTERM, terminate)

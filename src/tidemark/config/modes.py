@@ -11,7 +11,9 @@ __all__ = [
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FallbackPolicy",
+    "HighAvailability",
     "RuntimeExecutionMode",
+    "StandbyPolicy",
 ]
 
 
@@ -48,6 +50,20 @@ class FallbackPolicy(Enum):
     NEVER = 0
     WITHDRAW = 1
     DUPLICATE = 2
+
+
+class HighAvailability(Enum):
+    """Where drivers of one job agree who runs it."""
+
+    NONE = 0
+    FILESYSTEM = 1
+
+
+class StandbyPolicy(Enum):
+    """What a driver does that finds another one running its job."""
+
+    WAIT = 0
+    REFUSE = 1
 
 
 class ExecutionMode(Enum):

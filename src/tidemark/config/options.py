@@ -15,7 +15,9 @@ from tidemark.config.modes import (
     ExecutionMode,
     ExternalizedCheckpointRetention,
     FallbackPolicy,
+    HighAvailability,
     RuntimeExecutionMode,
+    StandbyPolicy,
 )
 from tidemark.config.option import ConfigOption, ConfigOptions
 from tidemark.config.rocksdb_metrics import METRICS_PREFIX, PROPERTIES, TICKERS
@@ -120,6 +122,40 @@ class Options:
         .memory_type()
         .no_default_value()
         .with_description("Bound on block cache and write buffers of all RocksDB stores of one slot.")
+    )
+    TASK_SLOTS = (
+        _key("taskmanager.numberOfTaskSlots")
+        .int_type()
+        .default_value(1)
+        .within(1)
+        .with_description(
+            "Slots that share the sizes of `taskmanager.memory.*`; each slot is a process of its own and gets its part."
+        )
+    )
+    PROCESS_MEMORY = (
+        _key("taskmanager.memory.process.size")
+        .memory_type()
+        .no_default_value()
+        .with_description(
+            "Memory of the slots of a task manager. A slot that comes near its part, or exceeds it, says so in the "
+            "driver's log, and if it dies the failure tells. Nobody is killed for it here; slots of the local executor "
+            "share one process and are not watched."
+        )
+    )
+    MANAGED_MEMORY = (
+        _key("taskmanager.memory.managed.size")
+        .memory_type()
+        .no_default_value()
+        .with_description(
+            "Part of it that RocksDB may use; unset means the fraction below, if the whole is set. "
+            "`state.backend.rocksdb.memory.fixed-per-slot` goes before it."
+        )
+    )
+    MANAGED_MEMORY_FRACTION = (
+        _key("taskmanager.memory.managed.fraction")
+        .float_type()
+        .default_value(0.4)
+        .with_description("Share of `taskmanager.memory.process.size` that RocksDB may use.")
     )
     ROCKSDB_METRICS = (
         _key("state.backend.rocksdb.metrics.enabled")
@@ -273,7 +309,9 @@ class Options:
         .string_type()
         .no_default_value()
         .with_synonyms("restart-strategy.type")
-        .with_description("none, fixed-delay or failure-rate; unset depends on checkpointing.")
+        .with_description(
+            "none, fixed-delay, failure-rate or exponential-delay; unset: the last with checkpointing, else none."
+        )
     )
     RESTART_FIXED_DELAY_ATTEMPTS = (
         _key("restart-strategy.fixed-delay.attempts")
@@ -309,6 +347,46 @@ class Options:
         .default_value("1 s")
         .within(0)
         .with_description("Wait before each restart.")
+    )
+    RESTART_EXPONENTIAL_INITIAL = (
+        _key("restart-strategy.exponential-delay.initial-backoff")
+        .duration_type()
+        .default_value("1 s")
+        .within(1)
+        .with_description("Wait before the first restart.")
+    )
+    RESTART_EXPONENTIAL_MAX = (
+        _key("restart-strategy.exponential-delay.max-backoff")
+        .duration_type()
+        .default_value("1 min")
+        .within(1)
+        .with_description("Longest wait before a restart.")
+    )
+    RESTART_EXPONENTIAL_MULTIPLIER = (
+        _key("restart-strategy.exponential-delay.backoff-multiplier")
+        .float_type()
+        .default_value(1.5)
+        .with_description("How much longer each wait is than the one before it.")
+    )
+    RESTART_EXPONENTIAL_RESET = (
+        _key("restart-strategy.exponential-delay.reset-backoff-threshold")
+        .duration_type()
+        .default_value("1 h")
+        .within(1)
+        .with_description("How long the job has to run without a failure before waits begin anew.")
+    )
+    RESTART_EXPONENTIAL_JITTER = (
+        _key("restart-strategy.exponential-delay.jitter-factor")
+        .float_type()
+        .default_value(0.1)
+        .with_description("Share of a wait by which it is longer or shorter at random.")
+    )
+    RESTART_EXPONENTIAL_ATTEMPTS = (
+        _key("restart-strategy.exponential-delay.attempts-before-reset-backoff")
+        .int_type()
+        .default_value(2147483647)
+        .within(1)
+        .with_description("Restarts before the job fails, unless waits began anew in between.")
     )
 
     QUERYABLE_STATE_ENABLE = (
@@ -390,6 +468,50 @@ class Options:
         .string_type()
         .default_value("spark")
         .with_description("spark, or local to run the whole job in this process without a JVM.")
+    )
+    JOB_ID = (
+        _key("execution.job-id")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Id of the job for `high-availability.type`: 32 lower-case hexadecimal digits. Unset means one derived "
+            "from the name given to `execute`."
+        )
+    )
+    HIGH_AVAILABILITY = (
+        _key("high-availability.type")
+        .enum_type(HighAvailability)
+        .default_value(HighAvailability.NONE)
+        .with_synonyms("high-availability")
+        .with_description(
+            "FILESYSTEM: a driver that starts and finds its job in the storage directory goes on from the newest "
+            "completed snapshot, and of several drivers of one job one runs it. NONE: every start is a job of its own."
+        )
+    )
+    HIGH_AVAILABILITY_STORAGE = (
+        _key("high-availability.storageDir")
+        .string_type()
+        .no_default_value()
+        .with_synonyms("high-availability.storage-dir")
+        .with_description("Where drivers of a job find each other; a path or URI that all of them reach.")
+    )
+    HIGH_AVAILABILITY_LEASE = (
+        _key("high-availability.lease-duration")
+        .duration_type()
+        .default_value("15 s")
+        .within(300)
+        .with_description(
+            "A driver that gives no sign of life for this long has lost its job to the next one. One whose process is "
+            "known to be gone, on the same machine, is not waited for."
+        )
+    )
+    HIGH_AVAILABILITY_STANDBY = (
+        _key("high-availability.standby")
+        .enum_type(StandbyPolicy)
+        .default_value(StandbyPolicy.WAIT)
+        .with_description(
+            "What a driver does while another one runs its job. WAIT: until that one is gone. REFUSE: it fails."
+        )
     )
     TASK_CANCELLATION_TIMEOUT = (
         _key("task.cancellation.timeout")
@@ -501,8 +623,9 @@ class Options:
         .default_value("0 ms")
         .within(0)
         .with_description(
-            "How often the time from reading records to having processed them is taken for the metrics `latency_*`; 0 "
-            "means never. All records of an epoch have the latency of the epoch."
+            "How often the time from reading records to having processed everything they cause is taken for the "
+            "metrics `latency_*`; 0 means never. All records of an epoch have the latency of the epoch; tasks of a "
+            "continuous job follow records at most every 200 ms. Time in windows and in state does not count."
         )
     )
     TRACK_STATE_LATENCY = (
@@ -554,8 +677,8 @@ class Options:
         .default_value("200 ms")
         .within(0)
         .with_description(
-            "How often periodic watermark generators are asked in continuous execution; in epochs they are asked once "
-            "per epoch."
+            "How often periodic watermark generators are asked in continuous execution, 0: never; in epochs they are "
+            "asked once per epoch."
         )
     )
     EXECUTION_MODE = (
@@ -642,6 +765,22 @@ class Options:
         .default_value(ClosureCleanerLevel.RECURSIVE)
         .with_description("How much of what Java functions drag along is removed.")
         .no_effect(_NO_JAVA)
+    )
+    KAFKA_CONNECTION_TIMEOUT = (
+        _key("kafka.connection-timeout")
+        .duration_type()
+        .default_value("30 s")
+        .within(1)
+        .with_description("How long a Kafka source or sink waits for a broker's answer before it fails.")
+    )
+    KAFKA_STAGING_DIR = (
+        _key("kafka.sink.staging-dir")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Where exactly-once Kafka sinks keep records until their checkpoint is complete; driver and workers "
+            "must see it. Unset means a directory in state.checkpoints.dir."
+        )
     )
 
 

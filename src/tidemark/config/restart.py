@@ -13,6 +13,7 @@ from tidemark.errors import ConfigError
 from tidemark.types.time import TimeLike, to_millis
 
 __all__ = [
+    "ExponentialDelayRestart",
     "FailureRateRestart",
     "FallbackRestart",
     "FixedDelayRestart",
@@ -22,8 +23,7 @@ __all__ = [
     "resolve_restart_strategy",
 ]
 
-_UNLIMITED = 2147483647
-_DEFAULT_DELAY_MS = 1000
+UNLIMITED_ATTEMPTS = 2147483647
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,46 @@ class FailureRateRestart(RestartStrategyConfiguration):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ExponentialDelayRestart(RestartStrategyConfiguration):
+    """Restarts that come slower while the job keeps failing, and as fast as at first once it has run for a while."""
+
+    initial_backoff_ms: int
+    max_backoff_ms: int
+    backoff_multiplier: float
+    reset_backoff_threshold_ms: int
+    jitter_factor: float
+    attempts_before_reset_backoff: int = UNLIMITED_ATTEMPTS
+
+    def get_initial_backoff(self) -> timedelta:
+        """Return the wait before the first restart."""
+        return timedelta(milliseconds=self.initial_backoff_ms)
+
+    def get_max_backoff(self) -> timedelta:
+        """Return the longest wait."""
+        return timedelta(milliseconds=self.max_backoff_ms)
+
+    def get_backoff_multiplier(self) -> float:
+        """Return how much longer each wait is than the one before it."""
+        return self.backoff_multiplier
+
+    def get_reset_backoff_threshold(self) -> timedelta:
+        """Return how long the job has to run before waits begin anew."""
+        return timedelta(milliseconds=self.reset_backoff_threshold_ms)
+
+    def get_jitter_factor(self) -> float:
+        """Return the share of a wait by which it may be longer or shorter."""
+        return self.jitter_factor
+
+    def get_description(self) -> str:
+        """Return the strategy in words."""
+        return (
+            f"Restart with exponential delay: initial backoff {self.initial_backoff_ms} ms, maximum "
+            f"{self.max_backoff_ms} ms, multiplier {self.backoff_multiplier}, reset after "
+            f"{self.reset_backoff_threshold_ms} ms, jitter {self.jitter_factor}."
+        )
+
+
 class RestartStrategies:
     """Factories for restart strategies."""
 
@@ -108,6 +148,7 @@ class RestartStrategies:
     FixedDelayRestartStrategyConfiguration = FixedDelayRestart
     FailureRateRestartStrategyConfiguration = FailureRateRestart
     FallbackRestartStrategyConfiguration = FallbackRestart
+    ExponentialDelayRestartStrategyConfiguration = ExponentialDelayRestart
 
     @staticmethod
     def no_restart() -> RestartStrategyConfiguration:
@@ -146,6 +187,46 @@ class RestartStrategies:
             raise ConfigError("The failure interval must be at least 1 ms.")
         return FailureRateRestart(failure_rate, interval, _delay(delay_interval, "The restart delay"))
 
+    @staticmethod
+    def exponential_delay_restart(
+        initial_backoff: TimeLike,
+        max_backoff: TimeLike,
+        backoff_multiplier: float,
+        reset_backoff_threshold: TimeLike,
+        jitter_factor: float,
+    ) -> ExponentialDelayRestart:
+        """Restart without limit, each time after a longer wait.
+
+        Raises:
+            TypeError: A time that is none, or a number that is none.
+            ConfigError: A wait below 1 ms, a maximum below the first wait, a multiplier below 1, or a jitter
+                outside 0 to 1.
+        """
+        return _checked_backoff(
+            ExponentialDelayRestart(
+                _delay(initial_backoff, "The initial backoff"),
+                _delay(max_backoff, "The maximum backoff"),
+                float(backoff_multiplier),
+                _delay(reset_backoff_threshold, "The reset threshold of the backoff"),
+                float(jitter_factor),
+            )
+        )
+
+
+def _checked_backoff(strategy: ExponentialDelayRestart) -> ExponentialDelayRestart:
+    if strategy.initial_backoff_ms < 1:
+        raise ConfigError("The initial backoff must be at least 1 ms.")
+    if strategy.max_backoff_ms < strategy.initial_backoff_ms:
+        raise ConfigError(
+            f"The maximum backoff, {strategy.max_backoff_ms} ms, is below the initial one, "
+            f"{strategy.initial_backoff_ms} ms."
+        )
+    if not strategy.backoff_multiplier >= 1:
+        raise ConfigError(f"The backoff multiplier must be at least 1, got {strategy.backoff_multiplier}.")
+    if not 0 <= strategy.jitter_factor <= 1:
+        raise ConfigError(f"The jitter factor must be between 0 and 1, got {strategy.jitter_factor}.")
+    return strategy
+
 
 def _delay(value: TimeLike, what: str) -> int:
     millis = to_millis(value, what)
@@ -165,7 +246,7 @@ def resolve_restart_strategy(
         programmed: What `set_restart_strategy` was given; `None` or fallback: the configuration decides.
         configuration: The effective configuration.
         checkpointing_enabled: Decides when nothing is configured: no restart without checkpoints, else
-            restarts without limit, a second apart.
+            restarts without limit, with exponential delay.
 
     Raises:
         ConfigError: `restart-strategy` names no known strategy.
@@ -174,7 +255,7 @@ def resolve_restart_strategy(
         return programmed
     named = configuration.get(Options.RESTART_STRATEGY)
     if named is None:
-        return FixedDelayRestart(_UNLIMITED, _DEFAULT_DELAY_MS) if checkpointing_enabled else NoRestart()
+        named = "exponential-delay" if checkpointing_enabled else "none"
     name = named.strip().lower()
     if name in ("none", "off", "disable"):
         return NoRestart()
@@ -189,7 +270,18 @@ def resolve_restart_strategy(
             configuration.get(Options.RESTART_FAILURE_RATE_INTERVAL),
             configuration.get(Options.RESTART_FAILURE_RATE_DELAY),
         )
+    if name in ("exponential-delay", "exponentialdelay"):
+        return _checked_backoff(
+            ExponentialDelayRestart(
+                configuration.get(Options.RESTART_EXPONENTIAL_INITIAL),
+                configuration.get(Options.RESTART_EXPONENTIAL_MAX),
+                configuration.get(Options.RESTART_EXPONENTIAL_MULTIPLIER),
+                configuration.get(Options.RESTART_EXPONENTIAL_RESET),
+                configuration.get(Options.RESTART_EXPONENTIAL_JITTER),
+                configuration.get(Options.RESTART_EXPONENTIAL_ATTEMPTS),
+            )
+        )
     raise ConfigError(
-        f"Unknown restart strategy {named!r}. Use none, fixed-delay or failure-rate.",
+        f"Unknown restart strategy {named!r}. Use none, fixed-delay, failure-rate or exponential-delay.",
         key=Options.RESTART_STRATEGY.key,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.api.graph import Edge, Graph, Node, NodeKind, Ship
 from tidemark.api.specs import (
+    BatchSpec,
     FunctionSinkSpec,
     FunctionSourceSpec,
     FunctionSpec,
@@ -126,7 +127,7 @@ def build_plan(graph: Graph, settings: JobSettings, job_id: str) -> JobPlan:
             kind=node.kind,
             name=node.name,
             uid=uids[node.id],
-            spec=node.spec,
+            spec=_configured(node.spec, settings),
             inputs=tuple(node.inputs),
             input_types=tuple(_stream_type(graph, edge) for edge in node.inputs),
             parallelism=parallelism,
@@ -155,6 +156,10 @@ def build_plan(graph: Graph, settings: JobSettings, job_id: str) -> JobPlan:
             if isinstance(node.spec, IterationHeadSpec) and node.spec.max_iterations is not None
         },
     )
+
+
+def _configured(spec: Any, settings: JobSettings) -> Any:
+    return spec.configured(settings.configuration) if isinstance(spec, SourceSpec) else spec
 
 
 def _supersteps(vertices: dict[int, Vertex], head: int, spec: IterationHeadSpec) -> Supersteps:
@@ -192,6 +197,9 @@ def _place(node: Node) -> Placement:
             return Placement.SLOT
         case SourceSpec() | SinkSpec() | TimestampsSpec() | IterationHeadSpec():
             return Placement.TASK
+        case BatchSpec(keyed=False):
+            addressed = any(edge.ship in _ADDRESSED for edge in node.inputs)
+            return Placement.SLOT if addressed else Placement.TASK
         case FunctionSpec(keyed=False) as spec if spec.kind in _STATELESS:
             addressed = any(edge.ship in _ADDRESSED for edge in node.inputs)
             return Placement.SLOT if addressed or has_life_cycle(spec.function) else Placement.TASK

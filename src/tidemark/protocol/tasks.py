@@ -165,6 +165,8 @@ class TaskAcknowledged:
     """Vertex -> its watermark on this channel, and whether that is idle."""
     partitions: dict[int, list[Any]] = field(default_factory=dict)
     """Vertex with a strategy -> marks of the splits it follows here (`watermark_generators.NamedMark`)."""
+    records_in: int = 0
+    """Records the task has read in front of the barrier, in all of its attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +196,17 @@ class TaskProgress:
     """For slots that had not answered, with something to send."""
     idle_ms: int = 0
     ended: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Source -> split that has been read to its end -> where that was; all so far."""
+    """Source -> split that has been read to its end -> where that was."""
     staged: dict[int, list[Any]] = field(default_factory=dict)
     """File sink -> files to be published at once, in a job without checkpoints."""
     side_records: dict[tuple[int, str], int] = field(default_factory=dict)
     """(vertex, side output) -> records it sent there."""
     groups: dict[str, int] = field(default_factory=dict)
     """Watermark alignment group -> how far the slowest of its sources is here."""
+    marks: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    """Sources, assigners and slot vertices -> watermark here, and whether they are idle."""
+    latency_ms: float | None = None
+    """How long records took from being read until everything they caused was done, if that was taken."""
 
 
 @dataclass(frozen=True, slots=True)

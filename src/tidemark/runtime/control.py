@@ -91,6 +91,7 @@ class JobControl:
             savepoint=lambda arguments: self._wait(self._job.savepoint(arguments.get("directory"))),
             checkpoint=lambda _: self._wait(self._job.checkpoint()),
             stop=self._stop,
+            rescale=lambda arguments: self._wait(self._job.rescale(int(arguments["parallelism"]))),
             cancel=self._cancel,
             view=lambda arguments: answer_view(self._shown, arguments),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tidemark.api.executor import JobSettings, explicit_max_parallelism
@@ -12,16 +14,30 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.checkpoint.metadata.registry import read_metadata
 from tidemark.checkpoint.rescale import SubtaskRestore, map_operators, plan_restore, resolve_max_parallelism
 from tidemark.checkpoint.storage.base import Storage
+from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError, StorageVerdict
 from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.deployment import Deployment
 
 __all__ = ["deployments", "open_savepoint"]
 
+_log = logging.getLogger(__name__)
+
 
 def open_savepoint(
-    plan: JobPlan, graph: Graph, settings: JobSettings, storage: Storage
-) -> tuple[JobPlan, CompletedSnapshot | None]:
-    """The snapshot the job is to start from, if any, and the plan with its numbers of key groups.
+    plan: JobPlan,
+    graph: Graph,
+    settings: JobSettings,
+    storage: Storage,
+    recovered: Sequence[CompletedSnapshot] = (),
+) -> tuple[JobPlan, Sequence[CompletedSnapshot]]:
+    """The snapshots the job may start from, if any, and the plan with their numbers of key groups.
+
+    Args:
+        plan: Of the job.
+        graph: What it was made from.
+        settings: Name the savepoint the user wants.
+        storage: Where it lies.
+        recovered: What former drivers of the job completed, newest first; goes before the user's savepoint.
 
     Raises:
         SavepointNotFoundError: There is nothing at the path.
@@ -29,24 +45,44 @@ def open_savepoint(
         UnmappedStateError: It holds state of operators the job does not have.
         MaxParallelismError: The job asks for another number of key groups.
     """
-    path = settings.savepoint_path
-    if path is None:
-        return plan, None
-    directory = resolve_snapshot_path(storage, path)
-    metadata = read_metadata(storage, directory)
+    path, given = settings.savepoint_path, bool(recovered)
+    if recovered:
+        metadata = _first_intact(storage, recovered)
+    elif path is not None:
+        directory = resolve_snapshot_path(storage, path)
+        metadata = read_metadata(storage, directory)
+        recovered = [
+            CompletedSnapshot(metadata.checkpoint_id, directory, Origin.EXTERNAL, metadata.timestamp)
+        ]
+    else:
+        return plan, ()
     mapped = map_operators(metadata, _uids(plan), settings.allow_non_restored_state)
     adopted = {
         vertex.uid: resolve_max_parallelism(
             mapped.get(vertex.uid),
             vertex.parallelism,
-            explicit_max_parallelism(graph.nodes[vertex.id], settings),
+            # A job that comes back may have been rescaled since its program said how many it wants.
+            None if given else explicit_max_parallelism(graph.nodes[vertex.id], settings),
             vertex.max_parallelism,
         )
         for vertex in plan.in_slots()
         if vertex.keyed
     }
-    snapshot = CompletedSnapshot(metadata.checkpoint_id, directory, Origin.EXTERNAL, metadata.timestamp)
-    return plan.with_max_parallelism(adopted), snapshot
+    return plan.with_max_parallelism(adopted), recovered
+
+
+def _first_intact(storage: Storage, snapshots: Sequence[CompletedSnapshot]) -> CheckpointMetadata:
+    """Of the newest snapshot that can be read; which one is restored is decided when an attempt starts."""
+    for snapshot in snapshots[:-1]:
+        try:
+            return read_metadata(storage, snapshot.directory)
+        except (SavepointNotFoundError, MetadataError) as exc:
+            _log.warning("%s cannot be read: %s", snapshot.directory, exc)
+        except StorageError as exc:
+            if exc.verdict is StorageVerdict.TRANSIENT:
+                raise
+            _log.warning("%s cannot be read: %s", snapshot.directory, exc)
+    return read_metadata(storage, snapshots[-1].directory)
 
 
 def deployments(
@@ -66,7 +102,8 @@ def deployments(
     for vertex in plan.in_slots():
         operator = mapped.get(vertex.uid)
         if operator is not None:
-            for share in plan_restore(operator, metadata, location, vertex.parallelism):
+            groups = vertex.max_parallelism if vertex.keyed else None
+            for share in plan_restore(operator, metadata, location, vertex.parallelism, groups):
                 shares[share.index][vertex.uid] = share
     return [
         replace(

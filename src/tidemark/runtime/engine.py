@@ -108,6 +108,9 @@ class Engine(Protocol):
         with what it said last.
         """
 
+    def slot_log(self, slot: int, timeout: float) -> str | None:
+        """The end of a slot's log file, from its machine; None if that cannot be had. From any thread."""
+
     def slot_pids(self) -> dict[int, int]:
         """Process id of every slot; from any thread."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,8 +32,9 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.clock import Clock
 from tidemark.config import Options
 from tidemark.config.modes import FallbackPolicy
-from tidemark.errors import FailureReason, FencedError, RestoreError, SlotLostError, StorageError
-from tidemark.plan.job_plan import build_plan
+from tidemark.errors import ConfigError, FailureReason, FencedError, RestoreError, SlotLostError, StorageError
+from tidemark.paths import absolute
+from tidemark.plan.job_plan import JobPlan, build_plan
 from tidemark.plan.vertex import Placement, dump_functions
 from tidemark.protocol.deployment import BackendChoice, Deployment
 from tidemark.protocol.events import SlotLost
@@ -41,6 +43,8 @@ from tidemark.protocol.frames import CutRequest
 from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.deployments import deployments, open_savepoint
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
+from tidemark.runtime.leadership import Leadership
+from tidemark.runtime.left_behind import Belongings, StagingPlace
 from tidemark.runtime.progress import LatencyMarks, Progress, add_numbers
 from tidemark.runtime.sinks.factory import make_driver_sink
 from tidemark.runtime.sinks.task import row_tag
@@ -50,6 +54,7 @@ from tidemark.runtime.sources.factory import DriverSourceContext, MakeSource
 from tidemark.runtime.sources.positions import pack, start_source
 from tidemark.runtime.storage_plan import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
+from tidemark.state.key_groups import compute_default_max_parallelism
 
 __all__ = ["CRASH_POINTS", "STATISTICS_S", "JobExecution"]
 
@@ -85,8 +90,9 @@ class JobExecution:
         clock: Clock,
         storage: StoragePlan,
         backend: BackendChoice,
+        leadership: Leadership | None = None,
     ) -> None:
-        """Prepare a job; nothing runs yet.
+        """Prepare a job; nothing runs yet. With `leadership` other drivers may go on with it, or have run it before.
 
         Raises:
             RestoreError: The savepoint to start from is missing, damaged or does not fit the job.
@@ -98,6 +104,7 @@ class JobExecution:
         self.progress = Progress()
         self.latency = LatencyMarks(settings.configuration.get(Options.LATENCY_INTERVAL))
         self.backend = backend
+        self.leadership = leadership
         self._storage_plan = storage
         self._timers: dict[tuple[int, int], int | None] = {}
         self.epoch = 0
@@ -120,18 +127,20 @@ class JobExecution:
         self._barriers: dict[int, DriverState] = {}
         """Snapshots in the making -> what the driver contributes, as of their barrier."""
         plan = build_plan(graph, settings, self.job_id)
-        self.plan, restored = open_savepoint(plan, graph, settings, storage.savepoints)
+        recovered = () if leadership is None else leadership.recovered
+        run = "" if leadership is None else leadership.run
+        self.plan, restored = open_savepoint(plan, graph, settings, storage.savepoints, recovered)
         self.snapshots = JobSnapshots(
-            self, engine.worker, clock, self.plan, settings, storage, backend, restored
+            self, engine.worker, clock, self.plan, settings, storage, backend, restored, run
         )
-        self._functions = dump_functions(self.plan.in_slots())
-        self.watermarks = WatermarkTracker(self.plan)
-        context = DriverSourceContext(
-            self.plan, clock, engine.source_status, lambda: self.on_input(), engine.worker
-        )
-        self.sources = {v.id: make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
+        self._graph = graph
+        self._make_source = make_source
+        self._use_plan()
         sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
-        self.sinks = {v.id: make_driver_sink(v, self.job_id, settings.configuration) for v in sinks}
+        self.sinks = {v.id: make_driver_sink(v, self.job_id, settings) for v in sinks}
+        durable = storage.driver is storage.savepoints
+        checkpoints = self.snapshots.layout.of_all_runs if durable else ""
+        self._belongings = Belongings(self.job_id, checkpoints, round(time.time() * 1000))
         self._fallback = settings.configuration.get(Options.CHECKPOINTING_ALLOW_FALLBACK)
         self._choice = SnapshotChoice(
             self.coordinator.completed,
@@ -142,6 +151,15 @@ class JobExecution:
             engine.worker,
             self.snapshots.quarantine,
         )
+
+    def _use_plan(self) -> None:
+        """Make what follows from the plan and lasts no longer."""
+        self._functions = dump_functions(self.plan.in_slots())
+        self.watermarks = WatermarkTracker(self.plan)
+        context = DriverSourceContext(
+            self.plan, self.clock, self.engine.source_status, lambda: self.on_input(), self.engine.worker
+        )
+        self.sources = {v.id: self._make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
 
     @property
     def coordinator(self) -> CheckpointCoordinator:
@@ -210,6 +228,9 @@ class JobExecution:
             claim = partial(sink.claim, self.lineage, metadata, repeat=repeat, following=following)
             self.engine.worker.call(claim)
         self.verify_claims()
+        staged = [(s.vertex.uid, at) for s in self.sinks.values() if (at := s.claimed_at) is not None]
+        places = [StagingPlace(uid, absolute(base), directory) for uid, (base, directory) in staged]
+        self.engine.worker.call(self._belongings.stages_at, places)
         if snapshot is not None and metadata is not None and snapshot.origin is Origin.EXTERNAL:
             # Whoever had the sinks may have ended between our reading and our claim, and taken its notes along.
             self._choice.require_unchanged(snapshot, metadata)
@@ -221,6 +242,41 @@ class JobExecution:
         self.snapshots.observe(JobRestarting())
         for source in self.sources.values():
             source.stop()
+
+    def rescaled_plan(self, parallelism: int) -> JobPlan:
+        """The plan with another parallelism of everything that has none of its own.
+
+        Keyed operators keep their key groups as long as these suffice.
+
+        Raises:
+            ConfigError: That would change nothing, or there cannot be so many subtasks.
+        """
+        plan = build_plan(self._graph, replace(self.settings, parallelism=parallelism), self.job_id)
+        now = {v.id: v.parallelism for v in self.plan.vertices.values()}
+        if all(now[v.id] == v.parallelism for v in plan.vertices.values()):
+            raise ConfigError(
+                f"Parallelism {parallelism} changes nothing: every operator runs with it, or has one of its own."
+            )
+        groups = {}
+        for vertex in plan.in_slots():
+            kept = self.plan.vertices[vertex.id].max_parallelism
+            enough = vertex.parallelism <= kept
+            groups[vertex.uid] = kept if enough else compute_default_max_parallelism(vertex.parallelism)
+        return plan.with_max_parallelism(groups)
+
+    def rehashes(self, plan: JobPlan) -> bool:
+        """Whether a plan gives an operator other key groups, so that the snapshot must be in canonical form."""
+        return any(v.max_parallelism != self.plan.vertices[v.id].max_parallelism for v in plan.in_slots())
+
+    def rescale(self, plan: JobPlan, parallelism: int) -> None:
+        """Let the next attempt run with another plan; call it between attempts."""
+        self.settings = replace(self.settings, parallelism=parallelism)
+        self.plan = plan
+        self._use_plan()
+        self.snapshots.rescaled(plan)
+        self._choice = replace(self._choice, functions=plan.in_slots())
+        for vertex_id, sink in self.sinks.items():
+            sink.vertex = plan.vertices[vertex_id]
 
     # Steps
 
@@ -238,6 +294,10 @@ class JobExecution:
     def finished(self) -> bool:
         """Whether the end of all input has passed every operator."""
         return self.watermarks.finished()
+
+    def marks(self) -> dict[str, int]:
+        """Uid -> watermark of sources, assigners and slot vertices, for displays; from any thread."""
+        return self.watermarks.marks()
 
     def pause(self) -> None:
         """Read nothing until `resume`."""
@@ -299,6 +359,7 @@ class JobExecution:
         self.progress.watermark = self.watermarks.lowest()
         self.progress.last_epoch_ms = (time.perf_counter() - started) * 1000
         if work.inputs or work.dataframes:
+            self.progress.latency_ms = self.progress.last_epoch_ms
             self.latency.mark(self.clock.now(), self.progress.last_epoch_ms)
         self.epoch += 1
 
@@ -358,6 +419,8 @@ class JobExecution:
             self._take_events(self.snapshots.observe)
 
     def _take_events(self, handle: Callable[[Event], None]) -> None:
+        if self.leadership is not None:
+            self.leadership.check()
         for event in self.engine.events():
             match event:
                 case SlotAcknowledged() | SlotDeclined():
@@ -407,9 +470,20 @@ class JobExecution:
         return None
 
     def verify_claims(self) -> None:
-        """Make sure that no newer driver has taken a sink."""
+        """Make sure that no newer driver has taken the job or a sink."""
+        if self.leadership is not None:
+            self.engine.worker.call(self.leadership.verify)
         for sink in self.sinks.values():
             self.engine.worker.call(sink.verify_claim)
+
+    def announce(self, snapshot: CompletedSnapshot) -> None:
+        """Tell the next driver of the job, if there may be one, and whoever cleans up behind this one."""
+        if snapshot.origin is Origin.SAVEPOINT:
+            self.engine.worker.call(self._belongings.took_savepoint, snapshot.directory)
+        if self.leadership is not None:
+            known = self.coordinator.completed.candidates()
+            parallelism = self.settings.parallelism
+            self.engine.worker.call(self.leadership.point_to, [*known, snapshot], parallelism)
 
     def complete(self, checkpoint_id: int) -> None:
         """Commit sinks, then tell slots, then sources."""
@@ -438,7 +512,7 @@ class JobExecution:
         for source in self.sources.values():
             source.stop()
         newest = self.coordinator.completed.last_commit()
-        self.snapshots.fenced = fenced = self._has_lost_a_sink()
+        self.snapshots.fenced = fenced = self._has_lost_a_claim()
         call = self.engine.worker.call
         for sink in self.sinks.values():
             if how is JobEnd.FINISHED:
@@ -450,11 +524,17 @@ class JobExecution:
         if not restorable:
             for sink in self.sinks.values():
                 call(sink.conclude)
+        kept = self._keeps_checkpoints(how)
+        if self.leadership is not None and how is not JobEnd.SUSPENDED and not fenced:
+            call(partial(self.leadership.end, how, restorable=kept))
         remaining = self.snapshots.end(JobEnded(how, unread=how is JobEnd.FAILED and self._unread))
+        if self.leadership is not None and not kept and not fenced:
+            self.snapshots.discard_all_runs()
         for sink in self.sinks.values():
             call(partial(sink.close, restorable=restorable or remaining))
+        call(self._belongings.forget)
 
-    def _has_lost_a_sink(self) -> bool:
+    def _has_lost_a_claim(self) -> bool:
         try:
             self.verify_claims()
         except FencedError as exc:
@@ -467,13 +547,15 @@ class JobExecution:
 
     def _is_restorable(self, how: JobEnd) -> bool:
         """Whether snapshots are to outlive the job that it, or another one of its lineage, can be started from."""
+        given = self.snapshots.took_savepoint or self.settings.savepoint_path is not None
+        return self._keeps_checkpoints(how) or given
+
+    def _keeps_checkpoints(self, how: JobEnd) -> bool:
         checkpointing = self.settings.checkpointing
         kept = checkpointing.enabled and is_kept(checkpointing.retention, how)
         # Snapshots that could not be read stay, whatever the retention.
         unread = how is JobEnd.FAILED and self._unread
-        spoiled = bool(self.coordinator.completed.quarantined())
-        given = self.snapshots.took_savepoint or self.settings.savepoint_path is not None
-        return kept or unread or spoiled or given
+        return kept or unread or bool(self.coordinator.completed.quarantined())
 
     def accumulators(self) -> dict[str, Any]:
         """Numeric metrics of the user's functions, summed over subtasks, as of the last statistics."""

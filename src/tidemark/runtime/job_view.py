@@ -19,25 +19,21 @@ from tidemark.api.graph import NodeKind
 from tidemark.api.job import JobStatus
 from tidemark.config import Options
 from tidemark.futures import CompletableFuture
-from tidemark.job_logs import list_logs, read_tail
-from tidemark.plan.vertex import Vertex
-from tidemark.protocol.batch import MIN_WATERMARK
+from tidemark.job_logs import list_logs, read_tail, slot_log
+from tidemark.redaction import shown_value
 from tidemark.runtime.execution import STATISTICS_S
 from tidemark.runtime.progress import add_numbers
 from tidemark.runtime.runner import JobRunner
-from tidemark.runtime.view_parts import CheckpointMemory, VertexRates, failure_of, settings_of, states_of
+from tidemark.runtime.vertex_view import VertexView, known_watermark
+from tidemark.runtime.view_parts import CheckpointMemory, failure_of, settings_of, states_of
 from tidemark.slot.processes import process_figures
 from tidemark.web.facts import (
     CheckpointFacts,
     CheckpointHistory,
-    Input,
     JobFacts,
     OperatorStates,
     Series,
     SlotFacts,
-    SubtaskFacts,
-    VertexFacts,
-    vertex_id,
 )
 from tidemark.web.series import Sample, SeriesRing
 
@@ -70,13 +66,12 @@ class LiveJobView:
         self._lock = threading.Lock()
         self._facts: JobFacts | None = None
         self._made_at = 0.0
-        self._rates = VertexRates()
+        self._vertices = VertexView(runner.execution, round(runner.started_at * 1000))
         self._ring = SeriesRing()
         self._history = CheckpointMemory(runner.execution)
         self._figures: list[dict[str, Any]] = []
         self._ended_at: int | None = None
-        vertices = self._execution.plan.vertices
-        self._ids = {key: vertex_id(vertex.uid) for key, vertex in vertices.items()}
+        self._host = socket.gethostname()
         self._settings = settings_of(self._execution.settings)
 
     @property
@@ -115,12 +110,18 @@ class LiveJobView:
         return self._ring.series()
 
     def logs(self) -> dict[str, int]:
-        """Its log files on this machine."""
-        return list_logs(self.job_id)
+        """Its log files; of those on other machines only the names are known, and their size is given as 0."""
+        elsewhere = [slot.index for slot in self.facts().slots if slot.host != self._host]
+        return {**dict.fromkeys([slot_log(index) for index in elsewhere], 0), **list_logs(self.job_id)}
 
     def log(self, name: str) -> str | None:
-        """The end of a log file."""
-        return read_tail(self.job_id, name)
+        """The end of a log file; a slot on another machine is asked for its own."""
+        found = read_tail(self.job_id, name)
+        if found is None:
+            slots = {slot_log(slot.index): slot.index for slot in self.facts().slots}
+            if name in slots:
+                found = self._execution.engine.slot_log(slots[name], STATISTICS_S)
+        return found
 
     def sample(self) -> None:
         """A second has passed: plain reads only."""
@@ -131,7 +132,7 @@ class LiveJobView:
                 round(time.time() * 1000),
                 progress.records,
                 sum(progress.records_in(vertex) for vertex in execution.plan.of_kind(NodeKind.SINK)),
-                round(progress.last_epoch_ms, 3) if progress.epoch or progress.records else None,
+                None if progress.latency_ms is None else round(progress.latency_ms, 3),
                 None if last is None else last.duration_ms,
                 None if last is None else last.state_size,
             )
@@ -157,6 +158,10 @@ class LiveJobView:
         """Take a savepoint and end the job."""
         return self._runner.stop(drain, directory)
 
+    def rescale(self, parallelism: int) -> CompletableFuture[str]:
+        """Go on with another parallelism."""
+        return self._runner.rescale(parallelism)
+
     def cancel(self) -> None:
         """End the job."""
         self._runner.cancel()
@@ -167,9 +172,11 @@ class LiveJobView:
         runner, execution = self._runner, self._execution
         settings, progress = execution.settings, execution.progress
         now = round(time.time() * 1000)
+        attempt = max(0, progress.attempt)
         if runner.status is JobStatus.RUNNING:
             self._figures = execution.engine.figures(STATISTICS_S)
-        figures = self._figures
+        # Those of another attempt would be shown as this one's, and its counters would go back.
+        figures = self._figures = [slot for slot in self._figures if slot["attempt"] == attempt]
         records_in, _records_out = self._ring.rates()
         checkpointing = asdict(settings.checkpointing)
         process = process_figures()
@@ -180,14 +187,16 @@ class LiveJobView:
             start_time=round(runner.started_at * 1000),
             end_time=self._ended_at,
             now=now,
-            attempt=max(0, progress.attempt),
+            mode=progress.mode,
+            mode_reason=progress.mode_reason,
+            attempt=attempt,
             epoch=progress.epoch,
             records=progress.records,
             replayed=progress.replayed,
             records_in_per_second=records_in,
-            latency_ms=round(progress.last_epoch_ms, 3),
+            latency_ms=None if progress.latency_ms is None else round(progress.latency_ms, 3),
             latency=execution.latency.quantiles(),
-            watermark=_known(progress.watermark),
+            watermark=known_watermark(progress.watermark),
             restored_from=progress.restored_from,
             started_from=settings.savepoint_path,
             parallelism=settings.parallelism,
@@ -195,6 +204,7 @@ class LiveJobView:
             batch_mode=settings.batch_mode,
             target=settings.configuration.get(Options.EXECUTION_TARGET),
             state_backend=type(settings.state_backend).__name__,
+            incremental=execution.backend.incremental,
             checkpoint_storage=type(settings.checkpoint_storage).__name__
             if settings.checkpoint_storage
             else "",
@@ -203,100 +213,35 @@ class LiveJobView:
                 name: value.name if isinstance(value, Enum) else value
                 for name, value in checkpointing.items()
             },
-            job_parameters={key: str(value) for key, value in settings.job_parameters.items()},
-            vertices=self._vertices(figures, now),
+            job_parameters={
+                key: shown_value(key, str(value)) for key, value in settings.job_parameters.items()
+            },
+            vertices=self._vertices.facts(figures, *self._history.newest(), now),
             slots=tuple([_slot(slot) for slot in figures if slot.get("slot") is not None]),
             failures=tuple([failure_of(failure) for failure in reversed(list(runner.attempt_failures))]),
-            restarts=max(0, progress.attempt),
+            restarts=attempt,
             metrics=_accumulators(progress.task_metrics, figures),
             user_metrics=_user_metrics(progress.task_metrics, figures),
             settings=self._settings,
             query_statistics=self._query_statistics(),
             pid=os.getpid(),
-            host=socket.gethostname(),
+            host=self._host,
             rss=process["rss"],
             cpu_s=process["cpu_s"],
         )
-
-    def _vertices(self, figures: list[dict[str, Any]], now: int) -> tuple[VertexFacts, ...]:
-        marks, sizes = self._marks(), self._history.operator_sizes()
-        subtasks: dict[str, list[SubtaskFacts]] = {}
-        for slot in figures:
-            for uid, told in slot["operators"].items():
-                busy = self._rates.busy(uid, told["subtask"], now - slot["age_ms"], told["busy_ms"])
-                subtasks.setdefault(uid, []).append(
-                    SubtaskFacts(
-                        told["subtask"],
-                        told["records_in"],
-                        told["records_out"],
-                        told["busy_ms"],
-                        busy,
-                        told["watermark"],
-                        slot["host"],
-                        told["native"],
-                    )
-                )
-        return tuple(
-            [
-                self._vertex(vertex, tuple(subtasks.get(vertex.uid, ())), marks, sizes, now)
-                for vertex in self._execution.plan.vertices.values()
-            ]
-        )
-
-    def _vertex(
-        self,
-        vertex: Vertex,
-        subtasks: tuple[SubtaskFacts, ...],
-        marks: dict[int, int | None],
-        sizes: dict[str, int],
-        now: int,
-    ) -> VertexFacts:
-        progress = self._execution.progress
-        records_in, records_out = progress.records_in(vertex), progress.records_out.get(vertex.id, 0)
-        since = round(self._runner.started_at * 1000)
-        rate_in, rate_out = self._rates.records(vertex.uid, now, since, records_in, records_out)
-        shares = [subtask.busy for subtask in subtasks if subtask.busy is not None]
-        return VertexFacts(
-            id=self._ids[vertex.id],
-            uid=vertex.uid,
-            name=vertex.name,
-            kind=vertex.kind.value,
-            parallelism=vertex.parallelism,
-            max_parallelism=vertex.max_parallelism,
-            in_slots=vertex.placement.value == "slot",
-            inputs=tuple([Input(self._ids[edge.source], edge.ship.value) for edge in vertex.inputs]),
-            records_in=records_in,
-            records_out=records_out,
-            records_in_per_second=rate_in,
-            records_out_per_second=rate_out,
-            watermark=marks.get(vertex.id),
-            state_bytes=sizes.get(self._ids[vertex.id]),
-            busy=round(sum(shares) / len(shares), 4) if shares else None,
-            subtasks=subtasks,
-        )
-
-    def _marks(self) -> dict[int, int | None]:
-        """Watermark of every vertex; what has none of its own has the lowest of its inputs."""
-        own = self._execution.watermarks.marks()
-        marks: dict[int, int | None] = {}
-        for vertex in self._execution.plan.vertices.values():
-            if vertex.uid in own:
-                marks[vertex.id] = _known(own[vertex.uid])
-            else:
-                above = [marks.get(edge.source) for edge in vertex.inputs]
-                known = [mark for mark in above if mark is not None]
-                marks[vertex.id] = min(known) if known and len(known) == len(above) else None
-        return marks
-
-
-def _known(watermark: int) -> int | None:
-    return None if watermark == MIN_WATERMARK else watermark
 
 
 def _slot(told: dict[str, Any]) -> SlotFacts:
     groups = {uid: o["key_groups"] for uid, o in told["operators"].items() if o["key_groups"] is not None}
     return SlotFacts(
-        told["slot"], told["host"], told["pid"], told["rss"], told["cpu_s"], told["age_ms"], groups
+        told["slot"],
+        told["host"],
+        told["pid"],
+        told["rss"],
+        told["cpu_s"],
+        told["age_ms"],
+        groups,
+        told.get("queries", {}),
     )
 
 

@@ -237,8 +237,8 @@ class LocalEngine:
             self._pool.submit(self._write, slot, host, request)
 
     def _write(self, slot: int, host: SlotHost, request: CutRequest) -> None:
-        aligned = host.alignment_ms(request.checkpoint_id)
-        self._events.put(acknowledgement(slot, request, host.write, aligned))
+        barriers = host.barrier_times(request.checkpoint_id)
+        self._events.put(acknowledgement(slot, request, host.write, barriers))
         self.on_event()
 
     def notify_complete(self, checkpoint_id: int) -> None:
@@ -291,6 +291,10 @@ class LocalEngine:
             except TimeoutError as exc:
                 answers[slot] = exc
         return answers
+
+    def slot_log(self, slot: int, timeout: float) -> str | None:
+        """Slots log with the driver."""
+        return None
 
     def slot_pids(self) -> dict[int, int]:
         """Every slot lives in this process."""

@@ -5,25 +5,25 @@ from __future__ import annotations
 import secrets
 from contextlib import ExitStack
 
-from tidemark.api.executor import JobSettings
+from tidemark.api.executor import JobSettings, PlannedMode
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.api.specs import SinkSpec, SparkSourceSpec
-from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
-from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
-from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks
+from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks, planned_mode
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
 from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
+from tidemark.runtime.leadership import Leadership, job_id_of, lead
+from tidemark.runtime.left_behind import sweep_at_start
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.progress import timed_accesses
@@ -31,8 +31,7 @@ from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sinks.shared_paths import warn_of_shared_outputs
 from tidemark.runtime.sources.factory import make_source
-from tidemark.runtime.storage_plan import StoragePlan, storage_plan, warn_of_others
-from tidemark.scratch import sweep_scratch
+from tidemark.runtime.storage_plan import StoragePlan, probe, storage_plan, warn_of_others
 
 __all__ = ["LocalExecutor"]
 
@@ -43,18 +42,28 @@ class LocalExecutor:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
 
+    def planned_mode(self, graph: Graph, settings: JobSettings) -> PlannedMode:
+        """How the job would run; there are always cores enough."""
+        return planned_mode(graph, settings)
+
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""
         refuse_spark(graph)
-        sweep_scratch()
-        sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
+        sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
+        probe(storage, settings)
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
         with ExitStack() as undo:
-            job_id = new_job_id()
+            leadership = lead(settings, storage)
+            if leadership is not None:
+                undo.callback(leadership.release)
+                settings = leadership.settings
+            job_id = job_id_of(leadership)
             choice = choose_mode(graph, settings)
-            execution = self._execution(graph, settings, job_id, storage, undo, continuous=choice.continuous)
+            execution = self._execution(
+                graph, settings, job_id, storage, undo, leadership, continuous=choice.continuous
+            )
             execution.progress.note_mode(choice.continuous, choice.reason)
             engine = execution.engine
             assert isinstance(engine, LocalEngine)
@@ -94,6 +103,7 @@ class LocalExecutor:
         job_id: str,
         storage: StoragePlan,
         undo: ExitStack,
+        leadership: Leadership | None,
         *,
         continuous: bool,
     ) -> JobExecution:
@@ -105,13 +115,15 @@ class LocalExecutor:
         if not continuous:
             engine = LocalEngine(clock, storage.savepoints, cancellation=cancellation, files=files)
             undo.callback(engine.stop)
-            return JobExecution(graph, settings, job_id, engine, make_source, clock, storage, backend)
+            return JobExecution(
+                graph, settings, job_id, engine, make_source, clock, storage, backend, leadership
+            )
         tasks = number_of_tasks(graph, settings)
         endless = ContinuousLocalEngine(
             clock, storage.savepoints, tasks, cancellation=cancellation, files=files
         )
         undo.callback(endless.stop)
-        return ContinuousExecution(graph, settings, job_id, endless, clock, storage, backend)
+        return ContinuousExecution(graph, settings, job_id, endless, clock, storage, backend, leadership)
 
 
 def refuse_spark(graph: Graph) -> None:

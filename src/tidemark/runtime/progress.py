@@ -13,12 +13,33 @@ if TYPE_CHECKING:
     from tidemark.api.graph import Edge
     from tidemark.plan.vertex import Vertex
 
-__all__ = ["LatencyMarks", "Progress", "add_numbers", "timed_accesses"]
+__all__ = ["LatencyMarks", "Progress", "TaskTimes", "add_numbers", "timed_accesses"]
 
 _MARKS_KEPT = 128
 """As many as Flink's histograms of latencies keep."""
 _CUTS_KEPT = 1000
 """More than the checkpoints anybody keeps to restore from."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """How tasks of a continuous job have spent some time, in milliseconds."""
+
+    busy_ms: int = 0
+    waiting_ms: int = 0
+    """For slots that had not answered, with something to send."""
+    idle_ms: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.busy_ms + self.waiting_ms + self.idle_ms
+
+    def plus(self, other: TaskTimes) -> TaskTimes:
+        """Both together."""
+        return TaskTimes(
+            self.busy_ms + other.busy_ms, self.waiting_ms + other.waiting_ms, self.idle_ms + other.idle_ms
+        )
 
 
 @dataclass(slots=True)
@@ -38,6 +59,8 @@ class Progress:
     replayed: int = 0
     """Records that had been read before and were read again because an attempt failed."""
     last_epoch_ms: float = 0.0
+    latency_ms: float | None = None
+    """How long records lately took from being read until everything they caused was done; None before the first."""
     watermark: int = MIN_WATERMARK
     attempt: int = 0
     restored_from: int | None = None
@@ -45,17 +68,19 @@ class Progress:
     """Id of the first checkpoint of the current attempt."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Metrics of the user's functions in slots, as of the last statistics."""
-    shares: dict[int, tuple[float, float, float]] = field(default_factory=dict)
-    """Task of a continuous job -> how much of its time it lately worked, waited for slots, had nothing to do."""
+    task_times: dict[int, TaskTimes] = field(default_factory=dict)
+    """Task of a continuous job -> how it has spent this attempt."""
+    recent_times: dict[int, TaskTimes] = field(default_factory=dict)
+    """Task of a continuous job -> how it has spent its time lately."""
     task_metrics: dict[str, Any] = field(default_factory=dict)
     """Counters of functions fused into tasks, summed over all epochs."""
 
     _read_at: dict[int, int] = field(default_factory=dict)
     """Checkpoint -> `records` at its barrier."""
 
-    def cut(self, checkpoint_id: int) -> None:
-        """The barrier of a checkpoint is here."""
-        self._read_at[checkpoint_id] = self.records
+    def cut(self, checkpoint_id: int, records: int | None = None) -> None:
+        """The barrier of a checkpoint is here, behind so many records; None: behind all of them."""
+        self._read_at[checkpoint_id] = self.records if records is None else records
         if len(self._read_at) > _CUTS_KEPT:
             del self._read_at[next(iter(self._read_at))]
 
@@ -65,8 +90,19 @@ class Progress:
         Nothing does for the first attempt, whatever it starts from.
         """
         at = -1 if checkpoint_id is None else checkpoint_id
-        self.replayed += self.records - self._read_at.get(at, 0)
+        # Tasks tell now and then what they have read: the last of it may be known to the barrier only.
+        self.replayed += max(0, self.records - self._read_at.get(at, 0))
         self._read_at[at] = self.records
+
+    def spent(self, task: int, times: TaskTimes) -> None:
+        """A task says how it has spent its time since the last time it did."""
+        if times.total:
+            self.recent_times[task] = times
+            self.task_times[task] = self.task_times.get(task, TaskTimes()).plus(times)
+
+    def forget_tasks(self) -> None:
+        """Another attempt has other tasks."""
+        self.recent_times, self.task_times = {}, {}
 
     def records_in(self, vertex: Vertex) -> int:
         """Records a vertex has received over all attempts; of a source those it has read."""
@@ -97,7 +133,7 @@ class LatencyMarks:
         self._taken: deque[float] = deque(maxlen=_MARKS_KEPT)
 
     def mark(self, now: int, latency_ms: float) -> None:
-        """An epoch with records has ended, `latency_ms` after it began."""
+        """Everything that some records caused was done `latency_ms` after they were read."""
         if self._interval and now >= self._next:
             self._next = now + self._interval
             self._taken.append(latency_ms)

@@ -9,6 +9,7 @@ lets checkpoints and requests for savepoints expire and notices lost slots.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections import deque
@@ -29,6 +30,7 @@ from tidemark.errors import (
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID
 from tidemark.job_logs import bind_thread
+from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.failure import is_curable
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.execution import JobExecution
@@ -68,6 +70,21 @@ class _Cancelled(Exception):
 
 class _Stopped(Exception):
     """The job was stopped with a savepoint."""
+
+
+class _Rescaled(Exception):
+    """The checkpoint is complete from which the job goes on with another parallelism."""
+
+
+@dataclass(slots=True)
+class _Rescale:
+    """A change of the parallelism under way."""
+
+    parallelism: int
+    plan: JobPlan
+    before: tuple[JobPlan, int]
+    """Plan and parallelism to go back to if the new ones cannot be started."""
+    outcome: CompletableFuture[str] = field(default_factory=CompletableFuture)
 
 
 @dataclass(slots=True)
@@ -112,9 +129,12 @@ class JobRunner:
         self._requests: deque[_Request] = deque()
         """Served in the job's thread, oldest first, or refused when the job is over."""
         self._cancelled = threading.Event()
+        self._suspended = False
         self._ended = threading.Event()
         self._stop_future: CompletableFuture[str] | None = None
         self._draining = False
+        self._rescale: _Rescale | None = None
+        """Under way until an attempt runs with it, or does not."""
         self._ending = False
         self._end_by: float | None = None
         """Until when (monotonic) the end of a job that was given up waits for sinks and storage."""
@@ -143,6 +163,14 @@ class JobRunner:
             self.wake.set()
             self.execution.engine.interrupt()
 
+    def suspend(self) -> None:
+        """Ask for the end of this driver: another one goes on with the job, if one can. Else the same as `cancel`.
+
+        A `cancel` that follows changes nothing about it.
+        """
+        self._suspended = self.execution.leadership is not None
+        self.cancel()
+
     def savepoint(self, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint."""
         self._refuse_in_batch_mode()
@@ -170,10 +198,30 @@ class JobRunner:
 
         return self._ask(begin)
 
+    def rescale(self, parallelism: int) -> CompletableFuture[str]:
+        """Ask for another parallelism; the future gets it as text when the job runs with it.
+
+        The job takes a checkpoint, reads nothing behind it, and starts its next attempt from there.
+        """
+        self._refuse_in_batch_mode()
+
+        def begin() -> CompletableFuture[str]:
+            if self._stop_future is not None:
+                raise IllegalStateError("The job is being stopped or rescaled already.")
+            execution = self.execution
+            plan = execution.rescaled_plan(parallelism)
+            rescale = _Rescale(parallelism, plan, (execution.plan, execution.settings.parallelism))
+            future = execution.snapshots.request_checkpoint(canonical=execution.rehashes(plan))
+            execution.pause()
+            self._stop_future, self._rescale = future, rescale
+            return rescale.outcome
+
+        return self._ask(begin)
+
     def _refuse_in_batch_mode(self) -> None:
         if self.execution.plan.batch_mode:
             raise UnsupportedOperationException(
-                "A job in BATCH mode has no savepoints; run it in STREAMING mode."
+                "A job in BATCH mode has no snapshots; run it in STREAMING mode."
             )
 
     def _ask(self, begin: Callable[[], CompletableFuture[str]]) -> CompletableFuture[str]:
@@ -204,7 +252,13 @@ class JobRunner:
             self._ending, self._end_by = True, None
             self.execution.engine.stop()
             self._sweep()
+            if self.execution.leadership is not None:
+                self.execution.leadership.release()
             self._ended.set()
+            if self._rescale is not None:
+                self._rescale.outcome.set_exception(
+                    IllegalStateError("The job ended before it was rescaled.")
+                )
             self._refuse_requests()
             self._finish(end, error)
             self._on_end()
@@ -220,7 +274,7 @@ class JobRunner:
                 self.execution.end(end)
                 return end
             except _Cancelled:
-                end = JobEnd.CANCELED
+                end = self._cancelled_end()
         self._ending = True
         # Nothing of the attempt may run beside the last commits.
         self.execution.engine.settle()
@@ -253,37 +307,83 @@ class JobRunner:
                 self.execution.refresh_statistics(_LAST_STATISTICS_S)
                 self.execution.engine.finish()
                 return JobEnd.FINISHED, None
+            except _Rescaled:
+                self._begin_rescaled()
+                continue
             except _Stopped:
                 return JobEnd.FINISHED, None
             except _Cancelled:
-                return JobEnd.CANCELED, None
+                return self._cancelled_end(), None
             except Exception as exc:
                 if self._cancelled.is_set():
-                    return JobEnd.CANCELED, None
+                    return self._cancelled_end(), None
                 failure: Exception = exc
             self.failure = failure
             self.attempt_failures.append(
                 AttemptFailure(self.execution.clock.now(), self.execution.attempt, failure)
             )
-            try:
-                self.execution.abandon_attempt()
-            except Exception:
-                _log.warning("Leaving the failed attempt was not clean", exc_info=True)
+            self._leave_attempt()
+            self._settle_rescale(failure)
             delay = self._restart_delay(failure)
             if delay is None:
                 return JobEnd.FAILED, failure
-            _log.warning("Attempt %s failed and is restarted. %s", self.execution.attempt, failure)
+            self._tell_restart(failure, delay)
             self.status = JobStatus.RESTARTING
             if self._sleep_cancelled(delay):
-                return JobEnd.CANCELED, None
+                return self._cancelled_end(), None
             self.status = JobStatus.RUNNING
+
+    def _begin_rescaled(self) -> None:
+        """Leave the attempt, which has nothing left to do, for one with another plan."""
+        assert self._rescale is not None
+        self._stop_future = None
+        self._leave_attempt()
+        self.execution.rescale(self._rescale.plan, self._rescale.parallelism)
+        self.execution.resume()
+
+    def _settle_rescale(self, error: BaseException | None = None) -> None:
+        """An attempt runs with the new parallelism, or failed before it did: then the old one is tried again."""
+        rescale, self._rescale = self._rescale, None
+        if rescale is None:
+            return
+        if error is None:
+            rescale.outcome.set_result(str(rescale.parallelism))
+            return
+        if self._stop_future is not None:
+            # Its checkpoint may be complete, which must not be taken for the end of the job.
+            self._forget_stop()
+        if self.execution.plan is rescale.plan:
+            self.execution.rescale(*rescale.before)
+        rescale.outcome.set_exception(error)
+
+    def _leave_attempt(self) -> None:
+        try:
+            self.execution.abandon_attempt()
+        except Exception:
+            _log.warning("Leaving the attempt was not clean", exc_info=True)
+
+    def _tell_restart(self, failure: Exception, delay: int) -> None:
+        """Say the whole failure once, and as a line while it stays the same."""
+        said = str(failure)
+        again = len(self.attempt_failures) > 1 and str(self.attempt_failures[-2].error) == said
+        _log.warning(
+            "Attempt %s failed and is restarted in %.1f s (restart %s; 'restart-strategy' says how often). %s",
+            self.execution.attempt,
+            delay / 1000,
+            len(self.failures),
+            f"As before: {said.splitlines()[0]}" if again and said else said,
+        )
+
+    def _cancelled_end(self) -> JobEnd:
+        return JobEnd.SUSPENDED if self._suspended else JobEnd.CANCELED
 
     def _restart_delay(self, failure: Exception) -> int | None:
         now = self.execution.clock.now()
         self.failures.append(now)
         if not is_curable(failure):
             return None
-        decision = decide(self.execution.settings.restart_strategy, now, self.failures)
+        spread = random.uniform(-1, 1)  # drivers that failed together shall not come back together
+        decision = decide(self.execution.settings.restart_strategy, now, self.failures, spread)
         return None if isinstance(decision, GiveUp) else decision.delay_ms
 
     def _sleep_cancelled(self, delay: int) -> bool:
@@ -301,6 +401,7 @@ class JobRunner:
         if stop is not None and not (stop.done() and stop.exception() is None):
             self._forget_stop()
         execution.start_attempt()
+        self._settle_rescale()
         while True:
             self._serve()
             self._settle_stop()
@@ -330,9 +431,13 @@ class JobRunner:
         self.wake.clear()
 
     def _stop(self) -> None:
-        """Take the savepoint, and run no epoch between it and the end of the job."""
+        """Take the savepoint, or the checkpoint to rescale from, and run no epoch between it and the end."""
         stop = self._stop_future
         assert stop is not None
+        if self._rescale is not None:
+            # Unlike a savepoint, it waits for the one under way, and would wait for a pause behind it.
+            self._until_none_pending()
+            self.execution.coordinator.request_checkpoint(self.execution.clock.now())
         self.execution.barrier()
         self._until(stop.done)
         self._settle_stop()
@@ -347,8 +452,11 @@ class JobRunner:
             return
         error = self._stop_future.exception()
         if error is None:
-            raise _Stopped
+            raise _Stopped if self._rescale is None else _Rescaled
         drained = self._draining
+        if self._rescale is not None:
+            self._settle_rescale(error)
+            return
         self._forget_stop()
         if drained:
             raise error
@@ -438,6 +546,10 @@ class JobRunner:
         elif end is JobEnd.CANCELED:
             self.status = JobStatus.CANCELED
             self.result.set_exception(ExecutionError(f"Job {job_id} was cancelled.", job_id=job_id))
+        elif end is JobEnd.SUSPENDED:
+            self.status = JobStatus.SUSPENDED
+            message = f"Job {job_id} was suspended: its next driver goes on with it."
+            self.result.set_exception(ExecutionError(message, job_id=job_id))
         else:
             self.status = JobStatus.FAILED
             assert error is not None

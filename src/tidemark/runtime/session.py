@@ -10,16 +10,35 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import shutil
+import subprocess
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from tidemark.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["find_or_create_session"]
+__all__ = [
+    "GET_JAVA",
+    "OLDEST_JAVA",
+    "active_session",
+    "find_or_create_session",
+    "java_command",
+    "java_version",
+    "use_this_interpreter",
+]
 
 _log = logging.getLogger(__name__)
 
+OLDEST_JAVA = 17
+GET_JAVA = (
+    "Install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or point JAVA_HOME at it; without Spark, "
+    "jobs run with TIDEMARK_EXECUTION_TARGET=local."
+)
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 _SETTINGS = {
     _UNIX_SOCKETS: "true",
@@ -44,15 +63,20 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     Args:
         configuration: The job's configuration; keys that start with `spark.` go to a new session.
         spare: Tasks without end that a new local session must have room for beside everything else.
+
+    Raises:
+        ConfigError: A new session needs Java, and there is none or one that is too old.
     """
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is None:
-        active = _default_session(SparkSession)
+    active = active_session()
     if active is not None:
         _advise(active)
+        use_this_interpreter(active.sparkContext, os.environ)
         return active, False
+    java = java_command(os.environ)
+    if java is None:
+        raise ConfigError(f"Spark needs Java 17 or newer, and none was found. {GET_JAVA}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     wanted = {key: value for key, value in configuration.items() if key.startswith("spark.")}
     builder = SparkSession.builder.appName(wanted.pop("spark.app.name", "tidemark"))
@@ -64,9 +88,53 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
         wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
     for key, value in {**_SETTINGS, **wanted}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except Exception as exc:
+        if "JAVA_GATEWAY_EXITED" in str(exc) and (version := java_version(java)) < OLDEST_JAVA:
+            raise ConfigError(
+                f"Spark needs Java {OLDEST_JAVA} or newer, {java} is {version}. {GET_JAVA}"
+            ) from exc
+        raise
     session.sparkContext.setLogLevel(os.environ.get("TIDEMARK_SPARK_LOG_LEVEL", "ERROR"))
     return session, True
+
+
+def active_session() -> SparkSession | None:
+    """The session of this process, if there is one; nothing is started."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or _default_session(SparkSession)
+
+
+def java_command(environ: Mapping[str, str]) -> str | None:
+    """The Java that Spark's launcher will take; None if it finds none."""
+    home = environ.get("JAVA_HOME")
+    if home:
+        return shutil.which(os.path.join(home, "bin", "java"))
+    return shutil.which("java", path=environ.get("PATH"))
+
+
+def java_version(command: str) -> int:
+    """The feature version of that Java, 8 for "1.8"; a huge number if it does not tell."""
+    try:
+        told = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return sys.maxsize
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(found[1]) if found else sys.maxsize
+
+
+def use_this_interpreter(context: Any, environ: Mapping[str, str]) -> None:
+    """Let workers of a local master be the interpreter that runs this program, unless the user named another one.
+
+    PySpark takes whatever `python3` the path has, which need not have our dependencies.
+    """
+    named = "PYSPARK_PYTHON" in environ or context.getConf().get("spark.pyspark.python") is not None
+    if str(context.master).startswith("local") and not named:
+        context.pythonExec = sys.executable
 
 
 def _default_session(session_class: Any) -> Any:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from tidemark.api.executor import JobSettings
@@ -44,7 +46,13 @@ from tidemark.checkpoint.messages import (
 from tidemark.checkpoint.metadata.model import CheckpointMetadata, OperatorState
 from tidemark.checkpoint.metadata.registry import digest_of, write_metadata
 from tidemark.checkpoint.presence import has_vanished, holds_checkpoints, holds_metadata, missing_files
-from tidemark.checkpoint.retention import discard, discard_job, discard_spent, mark_quarantined
+from tidemark.checkpoint.retention import (
+    discard,
+    discard_former_runs,
+    discard_job,
+    discard_spent,
+    mark_quarantined,
+)
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
 from tidemark.config import Options
@@ -99,6 +107,14 @@ class Effects(Protocol):
             StorageError: The place of a sink cannot be reached.
         """
 
+    def announce(self, snapshot: CompletedSnapshot) -> None:
+        """The snapshot is durable, and counts behind this: let whoever runs the job next find it.
+
+        Raises:
+            FencedError: Somebody else runs it already; the snapshot must not complete.
+            StorageError: Nobody knows whether they would find it.
+        """
+
     def complete(self, checkpoint_id: int) -> None:
         """The snapshot is durable: let sinks commit, then tell slots and sources."""
 
@@ -126,9 +142,13 @@ class JobSnapshots:
         settings: JobSettings,
         storage: StoragePlan,
         backend: BackendChoice,
-        restored: CompletedSnapshot | None,
+        restored: Sequence[CompletedSnapshot] = (),
+        run: str = "",
     ) -> None:
-        """Serve the job of `plan`, which starts from `restored` if it starts from a savepoint."""
+        """Serve the job of `plan`, which starts from the newest of `restored` that is intact.
+
+        With a `run` other drivers have written checkpoints of the job, or will; what they left goes in the end.
+        """
         self._effects = effects
         self._worker = worker
         self._clock = clock
@@ -137,7 +157,7 @@ class JobSnapshots:
         self._storage_plan = storage
         self._storage: Storage = storage.driver
         self._backend = backend
-        self.layout = JobLayout.create(storage.root, plan.job_id)
+        self.layout = JobLayout.create(storage.root, plan.job_id, run)
         self._savepoints: dict[str, CompletableFuture[str]] = {}
         self._wanted: list[tuple[int, CompletableFuture[str]]] = []
         """Who waits for a checkpoint of that id or a later one."""
@@ -146,8 +166,12 @@ class JobSnapshots:
         """Whether a newer driver of the lineage owns the sinks; it may depend on our snapshots, so they stay."""
         self.took_savepoint = False
         """Whether a savepoint of this job has completed."""
+        self._canonical_from: int | None = None
+        """The first checkpoint that has to be in canonical form, if any has."""
         self._postponed: list[WriteMetadata] = []
         """Snapshots that every slot acknowledged while something else was under way."""
+        self._former_runs = bool(run)
+        """Whether there may be checkpoints of former drivers."""
         self._discarded = False
         """Whether the job's checkpoints have been deleted for good."""
         history = settings.configuration.get(Options.CHECKPOINTS_HISTORY)
@@ -203,9 +227,18 @@ class JobSnapshots:
         self.observe(SavepointRequested(request))
         return future
 
-    def request_checkpoint(self) -> CompletableFuture[str]:
-        """Ask for a checkpoint at the next barrier; the future gets its id as text."""
+    def rescaled(self, plan: JobPlan) -> None:
+        """The next attempt runs with another plan."""
+        self._plan = plan
+        self._canonical_from = None
+
+    def request_checkpoint(self, *, canonical: bool = False) -> CompletableFuture[str]:
+        """Ask for a checkpoint at the next barrier; the future gets its id as text.
+
+        With `canonical` it and those behind it are written in full, until the job is rescaled.
+        """
         future: CompletableFuture[str] = CompletableFuture()
+        self._canonical_from = self.coordinator.next_checkpoint_id if canonical else None
         self._wanted.append((self.coordinator.next_checkpoint_id, future))
         self.coordinator.request_checkpoint(self._clock.now())
         return future
@@ -251,6 +284,10 @@ class JobSnapshots:
         except StorageError as exc:
             _log.warning("What is left of the snapshots of job %s is not known: %s", self._plan.job_id, exc)
             return True
+
+    def discard_all_runs(self) -> None:
+        """Nothing of the job is to be kept, whichever driver of it wrote it."""
+        self._worker.call(partial(discard_former_runs, self._storage, self.layout, all_runs=True))
 
     def sweep(self) -> None:
         """Every slot is gone now: remove what they still wrote for snapshots that were given up."""
@@ -320,6 +357,7 @@ class JobSnapshots:
             # Shared files need a place; checkpoints in the driver's memory have none.
             incremental=self._backend.incremental
             and command.savepoint is None
+            and (self._canonical_from is None or command.checkpoint_id < self._canonical_from)
             and self._storage_plan.driver is self._storage_plan.savepoints,
             base=self._usable_base(command),
             savepoint=command.savepoint is not None,
@@ -395,6 +433,15 @@ class JobSnapshots:
             )
             return StorageFailed(command.checkpoint_id, message, vanished=True)
         digest = self._worker.call(digest_of, metadata)
+        origin = Origin.CHECKPOINT if command.savepoint is None else Origin.SAVEPOINT
+        try:
+            self._effects.announce(
+                CompletedSnapshot(
+                    command.checkpoint_id, location.directory, origin, metadata.timestamp, digest=digest
+                )
+            )
+        except StorageError as exc:
+            return StorageFailed(command.checkpoint_id, str(exc))
         return MetadataWritten(command.checkpoint_id, location.directory, digest)
 
     def _publish(
@@ -420,6 +467,10 @@ class JobSnapshots:
                 self._savepoints.pop(command.savepoint.request_id).set_result(command.directory)
             else:
                 self._answer_wanted(command.checkpoint_id)
+        if self._former_runs and command.savepoint is None:
+            # Nobody goes back behind a checkpoint of this driver's own any more.
+            self._former_runs = False
+            self._worker.call(discard_former_runs, self._storage, self.layout)
         return SinksCommitted(command.checkpoint_id)
 
     def _answer_wanted(self, checkpoint_id: int, aborted: NotifyAborted | None = None) -> None:

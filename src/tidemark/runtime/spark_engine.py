@@ -263,6 +263,15 @@ class SparkEngine:
         answers = self._slots.ask_all("figures", timeout / 2, timeout)
         return self._figures.update(answers, list(answers))
 
+    def slot_log(self, slot: int, timeout: float) -> str | None:
+        """The end of a slot's log file, wherever it runs."""
+        try:
+            told: str | None = self._slots.request(slot, "log").result(timeout)
+        except Exception as exc:
+            _log.debug("Slot %s did not tell its log: %s", slot, exc)
+            return None
+        return told
+
     def slot_pids(self) -> dict[int, int]:
         """Process id of every slot."""
         return self._slots.pids()

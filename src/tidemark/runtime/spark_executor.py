@@ -8,18 +8,21 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidemark.api.executor import JobSettings
+from tidemark.api.executor import JobSettings, PlannedMode
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
-from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
-from tidemark.ids import new_job_id
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts, wants_directory
-from tidemark.runtime.continuous.choice import choose_mode, might_be_continuous, number_of_tasks
+from tidemark.runtime.continuous.choice import (
+    choose_mode,
+    might_be_continuous,
+    number_of_tasks,
+    planned_mode,
+)
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.spark_engine import ContinuousSparkEngine
 from tidemark.runtime.continuous.task_links import TaskLinks
@@ -28,16 +31,18 @@ from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
+from tidemark.runtime.leadership import Leadership, job_id_of, lead
+from tidemark.runtime.left_behind import sweep_at_start
 from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
-from tidemark.runtime.session import find_or_create_session
+from tidemark.runtime.session import active_session, find_or_create_session
 from tidemark.runtime.sinks.shared_paths import warn_of_shared_outputs
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage_plan import check_travels, storage_plan, warn_of_others
-from tidemark.scratch import ScratchDirectory, sweep_scratch
+from tidemark.runtime.storage_plan import StoragePlan, check_travels, probe, storage_plan, warn_of_others
+from tidemark.scratch import ScratchDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,16 +74,43 @@ class SparkExecutor:
         if session is not None:
             session.stop()
 
+    def planned_mode(self, graph: Graph, settings: JobSettings) -> PlannedMode:
+        """How the job would run in the session that is active; without one, in one that we would make."""
+        session = active_session()
+        if session is None:
+            master = settings.configuration.to_dict().get("spark.master", "")
+            return planned_mode(graph, settings, cores=_cores_of(master))
+        return planned_mode(graph, settings, cores=_cores(session), obstacle=_obstacle(session))
+
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
-        sweep_scratch()
-        sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
+        sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         check_travels(storage)
+        probe(storage, settings)
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
+        limits = SlotLimits.of(settings.configuration)
+        # A driver that waits for its turn has no session yet.
+        leadership = lead(settings, storage)
+        if leadership is not None:
+            settings = leadership.settings
+        try:
+            return self._start(graph, settings, storage, limits, leadership)
+        except BaseException:
+            if leadership is not None:
+                leadership.release()
+            raise
+
+    def _start(
+        self,
+        graph: Graph,
+        settings: JobSettings,
+        storage: StoragePlan,
+        limits: SlotLimits,
+        leadership: Leadership | None,
+    ) -> JobClient:
         configuration = settings.configuration
-        limits = SlotLimits.of(configuration)
         wanted = configuration.to_dict()
         spare = number_of_tasks(graph, settings) if might_be_continuous(graph, settings) else 0
         if settings.artifacts.executable is not None:
@@ -90,8 +122,12 @@ class SparkExecutor:
         choice = choose_mode(graph, settings, cores=_cores(session), obstacle=_obstacle(session))
         shipped_files = wants_directory(settings.artifacts)
         threads = server_threads_of(settings)
-        more = {"shipped_files": shipped_files, "query_threads": (threads.network, threads.query)}
-        job_id = new_job_id()
+        more = {
+            "shipped_files": shipped_files,
+            "query_threads": (threads.network, threads.query),
+            "query_statistics": configuration.get(Options.QUERYABLE_STATISTICS),
+        }
+        job_id = job_id_of(leadership)
         token = secrets.token_bytes(32)
         host = _driver_host(session)
         ports = ports_of(settings, Options.QUERYABLE_SERVER_PORTS)
@@ -123,13 +159,13 @@ class SparkExecutor:
                     session, job_id, token, slots, links, tasks, limits, shipped_files
                 )
                 execution = ContinuousExecution(
-                    graph, settings, job_id, engine, SystemClock(), storage, backend
+                    graph, settings, job_id, engine, SystemClock(), storage, backend, leadership
                 )
             else:
                 engine = SparkEngine(session, job_id, token, slots, limits.cancellation, shipped_files)
                 sources = partial(make_source, session=session)
                 execution = JobExecution(
-                    graph, settings, job_id, engine, sources, SystemClock(), storage, backend
+                    graph, settings, job_id, engine, sources, SystemClock(), storage, backend, leadership
                 )
             execution.progress.note_mode(choice.continuous, choice.reason)
             application = str(session.sparkContext.applicationId)
@@ -181,12 +217,17 @@ def _query_addresses(engine: SparkEngine) -> list[str | None]:
 
 def _cores(session: SparkSession) -> int | None:
     """How many tasks Spark runs at the same time; None where executors come and go, or have not come yet."""
-    match = _LOCAL_CORES.fullmatch(str(session.sparkContext.master))
+    cores = _cores_of(str(session.sparkContext.master))
+    return None if cores is None else cores // int(_setting(session, "spark.task.cpus", "1"))
+
+
+def _cores_of(master: str) -> int | None:
+    match = _LOCAL_CORES.fullmatch(master)
     if match is None:
         return None
     executors, cores = match["executors"], match["each"] or match["cores"] or "1"
     every = (os.cpu_count() or 1) if cores == "*" else int(cores)
-    return int(executors or 1) * every // int(_setting(session, "spark.task.cpus", "1"))
+    return int(executors or 1) * every
 
 
 def _obstacle(session: SparkSession) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import uuid
 from dataclasses import dataclass
 
 import cloudpickle
@@ -22,14 +23,15 @@ from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.config import Configuration, Options
-from tidemark.errors import ConfigError
+from tidemark.errors import ConfigError, StorageError
 from tidemark.paths import absolute, is_local, local_path
 from tidemark.private_files import who_else_may_replace
 from tidemark.protocol.deployment import StorageChoice
 
-__all__ = ["StoragePlan", "check_travels", "storage_plan", "umask_of", "warn_of_others"]
+__all__ = ["StoragePlan", "check_travels", "probe", "storage_plan", "umask_of", "warn_of_others"]
 
 _MEMORY_ROOT = "/memory"
+_PROBE = b"tidemark looks whether it can keep checkpoints here"
 _UMASK = re.compile("0?0[0-7]{2}")
 
 _log = logging.getLogger(__name__)
@@ -103,6 +105,33 @@ def check_travels(plan: StoragePlan) -> None:
             f"with it: {exc}. Leave connections and locks out of its pickle (__getstate__) and open them when they "
             "are needed."
         ) from exc
+
+
+def probe(plan: StoragePlan, settings: JobSettings) -> None:
+    """Write, read and delete a small file where checkpoints will go, so that a job which can keep none never starts.
+
+    A storage of the program's own is left alone: what a probe costs or means there is the program's business.
+
+    Raises:
+        ConfigError: The directory cannot be used; names it, its option and why.
+    """
+    if not settings.checkpointing.enabled or not isinstance(plan.driver, FileSystemStorage):
+        return
+    path = f"{plan.root}/.probe-{uuid.uuid4().hex}"
+    try:
+        plan.driver.write(path, _PROBE)
+        intact = plan.driver.read(path) == _PROBE
+        plan.driver.delete(path)
+    except StorageError as exc:
+        raise ConfigError(
+            f"Checkpoints cannot be kept in '{plan.root}' ({Options.CHECKPOINTS_DIR.key}): {exc.message} Name a "
+            "directory that this user may write to, on a storage that every worker reaches."
+        ) from exc
+    if not intact:
+        raise ConfigError(
+            f"Checkpoints cannot be kept in '{plan.root}' ({Options.CHECKPOINTS_DIR.key}): a file that was just "
+            "written there reads back differently."
+        )
 
 
 def warn_of_others(plan: StoragePlan, settings: JobSettings) -> None:

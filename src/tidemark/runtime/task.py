@@ -10,6 +10,7 @@ from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.runtime.engine import TaskInput
 from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.records import Records
+from tidemark.runtime.sources.readers import Aside
 from tidemark.runtime.sources.shares import Reached, SplitShare, read_share
 from tidemark.runtime.sources.splits import FileSplit, SlotSplit, read_split
 
@@ -26,8 +27,11 @@ def run_split(pipeline: Pipeline, task: TaskInput) -> Iterator[tuple[str, bytes]
     subtask = task.partition % vertex.parallelism
     if isinstance(task.split, SplitShare):
         reached: dict[str, Reached] = {}
-        for split_id, records in read_share(vertex, task.split, subtask, reached):
-            pipeline.push_from((split_id,), task.source, records)
+        for split_id, found in read_share(vertex, task.split, subtask, reached):
+            if isinstance(found, Aside):
+                pipeline.take_aside(task.source, found)
+            else:
+                pipeline.push_from((split_id,), task.source, found)
             yield from pipeline.rows()
         pipeline.report.position = reached
         return

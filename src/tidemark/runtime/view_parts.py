@@ -1,4 +1,4 @@
-"""Parts of a job's view: rates between two looks, the history of snapshots, failures, settings, states."""
+"""Parts of a job's view: the history of snapshots, failures, settings, states."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tidemark.api.executor import JobSettings
 from tidemark.checkpoint.statistics import CheckpointRecord, StateSize, SubtaskRecord
 from tidemark.config.options import all_options, find_option
-from tidemark.config.secrets import shown_value
 from tidemark.errors import ExecutionError
 from tidemark.plan.vertex import Vertex
+from tidemark.redaction import shown_value, without_secrets
 from tidemark.web.facts import (
     CheckpointFacts,
     CheckpointHistory,
@@ -29,42 +29,7 @@ if TYPE_CHECKING:
     from tidemark.runtime.execution import JobExecution
     from tidemark.runtime.runner import AttemptFailure
 
-__all__ = ["CheckpointMemory", "VertexRates", "failure_of", "settings_of", "states_of"]
-
-_MOMENT_MS = 200
-"""Two looks that are nearer to each other tell nothing about rates."""
-
-
-class VertexRates:
-    """What grows, per second, between two looks. Used under the lock of its view."""
-
-    def __init__(self) -> None:
-        """Nobody has looked."""
-        self._records: dict[str, tuple[int, int, int, tuple[float, float]]] = {}
-        self._busy: dict[tuple[str, int], tuple[int, int, float | None]] = {}
-
-    def records(
-        self, uid: str, at: int, since: int, records_in: int, records_out: int
-    ) -> tuple[float, float]:
-        """Records in and out per second since the last look, or since the job began."""
-        before, old_in, old_out, known = self._records.get(uid, (since, 0, 0, (0.0, 0.0)))
-        if at - before < _MOMENT_MS:
-            return known
-        seconds = (at - before) / 1000
-        rates = (round((records_in - old_in) / seconds, 1), round((records_out - old_out) / seconds, 1))
-        self._records[uid] = (at, records_in, records_out, rates)
-        return rates
-
-    def busy(self, uid: str, subtask: int, at: int, busy_ms: int) -> float | None:
-        """Share of the time since the last look that a subtask was at work; None at the first one."""
-        known = self._busy.get((uid, subtask))
-        share: float | None = None
-        if known is not None and busy_ms >= known[1]:
-            if at - known[0] < _MOMENT_MS:
-                return known[2]
-            share = round(min(1.0, (busy_ms - known[1]) / (at - known[0])), 4)
-        self._busy[uid, subtask] = (at, busy_ms, share)
-        return share
+__all__ = ["CheckpointMemory", "failure_of", "settings_of", "states_of"]
 
 
 class CheckpointMemory:
@@ -114,16 +79,21 @@ class CheckpointMemory:
         record = statistics.record(checkpoint_id)
         return None if record is None else _checkpoint(record, statistics.subtasks(checkpoint_id))
 
-    def operator_sizes(self) -> dict[str, int]:
-        """Id of each vertex -> bytes of its state in the newest completed snapshot."""
+    def newest(self) -> tuple[dict[str, int], dict[tuple[str, int], tuple[int, int]]]:
+        """Of the newest completed one: vertex id -> bytes of its state; uid and subtask -> how its barriers came."""
         statistics = self._execution.coordinator.statistics
         last = statistics.last_completed
         if last is None:
-            return {}
-        return {
-            vertex_id(uid): sum(subtask.state_size for subtask in subtasks)
-            for uid, subtasks in statistics.subtasks(last.checkpoint_id).items()
+            return {}, {}
+        told = statistics.subtasks(last.checkpoint_id)
+        sizes = {vertex_id(uid): sum(one.state_size for one in subtasks) for uid, subtasks in told.items()}
+        barriers = {
+            (uid, one.index): (one.barrier.start_delay_ms, one.barrier.alignment_ms)
+            for uid, subtasks in told.items()
+            for one in subtasks
+            if one.barrier is not None
         }
+        return sizes, barriers
 
 
 def _checkpoint(
@@ -141,22 +111,30 @@ def _checkpoint(
         written_size=record.written_size,
         sync_ms=record.sync_ms,
         async_ms=record.async_ms,
+        alignment_ms=record.alignment_ms,
         directory=record.directory,
         reason=None if record.reason is None else record.reason.value,
         message=record.message,
         discarded=record.discarded,
         quarantined=record.quarantined,
         operators={
-            vertex_id(uid): tuple(
-                [
-                    CheckpointSubtask(
-                        s.index, s.acknowledged_at, s.state_size, s.written_size, s.sync_ms, s.async_ms
-                    )
-                    for s in subtasks
-                ]
-            )
+            vertex_id(uid): tuple([_subtask(subtask) for subtask in subtasks])
             for uid, subtasks in operators.items()
         },
+    )
+
+
+def _subtask(done: SubtaskRecord) -> CheckpointSubtask:
+    barrier = done.barrier
+    return CheckpointSubtask(
+        done.index,
+        done.acknowledged_at,
+        done.state_size,
+        done.written_size,
+        done.sync_ms,
+        done.async_ms,
+        None if barrier is None else barrier.start_delay_ms,
+        0 if barrier is None else barrier.alignment_ms,
     )
 
 
@@ -173,8 +151,8 @@ def failure_of(failure: AttemptFailure) -> Failure:
         failure.at,
         failure.attempt,
         type(cause).__name__,
-        text.partition("\n")[0],
-        trace,
+        without_secrets(text.partition("\n")[0]),
+        without_secrets(trace),
         getattr(error, "slot", None),
         getattr(error, "operator_uid", None),
     )

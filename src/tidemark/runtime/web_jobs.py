@@ -9,9 +9,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemark.config.secrets import shown_value
 from tidemark.errors import StorageError
 from tidemark.jobs import list_jobs
+from tidemark.redaction import shown_value
 from tidemark.runtime.archive import Archive, ArchivedJobView, local_archive, read_archives
 from tidemark.runtime.control_client import JobUnreachableError
 from tidemark.runtime.history import read_history
@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 _ENDED_KEPT = 20
 _LISTING_S = 5.0
+_SILENCE_S = 10.0
+"""How long a job that did not answer is not asked again."""
 
 
 class DriverJobs:
@@ -82,16 +84,21 @@ class DriverJobs:
             view.facts()
 
 
-class _Unreachable(RemoteJobView):
-    """Tells of a job that does not answer what its record says."""
+class _RegisteredJob(RemoteJobView):
+    """A job of the registry; of one that does not answer it tells what its record says."""
+
+    _silent_until = 0.0
 
     def facts(self) -> JobFacts:
-        try:
-            return super().facts()
-        except JobUnreachableError:
-            record = self._record
-            now = round(time.time() * 1000)
-            return JobFacts(record.job_id, record.name, "RECONCILING", record.start_time, now=now)
+        if time.monotonic() >= self._silent_until:
+            try:
+                return super().facts()
+            except JobUnreachableError:
+                # One that hangs must not make everybody wait for it again and again.
+                self._silent_until = time.monotonic() + _SILENCE_S
+        record = self._record
+        now = round(time.time() * 1000)
+        return JobFacts(record.job_id, record.name, "RECONCILING", record.start_time, now=now)
 
 
 class MachineJobs:
@@ -102,7 +109,7 @@ class MachineJobs:
         self._configuration = {key: shown_value(key, value) for key, value in configuration.items()}
         self._directory = history_directory
         self._lock = threading.Lock()
-        self._remote: dict[str, _Unreachable] = {}
+        self._remote: dict[str, _RegisteredJob] = {}
         self._archived: dict[str, ArchivedJobView] = {}
         self._shared: dict[str, Archive] = {}
         self._listed_at = -_LISTING_S
@@ -130,10 +137,10 @@ class MachineJobs:
     def look(self) -> None:
         """Drivers do that."""
 
-    def _running(self) -> dict[str, _Unreachable]:
+    def _running(self) -> dict[str, _RegisteredJob]:
         records = {record.job_id: record for record in list_jobs()}
         self._remote = {
-            job_id: self._remote.get(job_id) or _Unreachable(record) for job_id, record in records.items()
+            job_id: self._remote.get(job_id) or _RegisteredJob(record) for job_id, record in records.items()
         }
         return self._remote
 

@@ -1,31 +1,35 @@
-"""How long operators wait at barriers."""
+"""When barriers come to the operators of a slot, and how long the operators wait there."""
 
 from __future__ import annotations
 
 import time
 
-__all__ = ["AlignmentTimes"]
+from tidemark.checkpoint.messages import BarrierTimes
+
+__all__ = ["Alignment"]
 
 
-class AlignmentTimes:
+class Alignment:
     """Of the checkpoints in the making, over the operators of one slot."""
 
     def __init__(self) -> None:
         """No barrier has come."""
-        self._began: dict[int, dict[int, float]] = {}
-        """Checkpoint -> operator -> when its first barrier came."""
-        self._longest: dict[int, float] = {}
+        self._began: dict[int, dict[str, tuple[int, float]]] = {}
+        """Checkpoint -> operator -> how late its first barrier came in ms, and when."""
+        self._ended: dict[int, dict[str, BarrierTimes]] = {}
 
-    def begin(self, vertex: int, checkpoint_id: int) -> None:
-        """A barrier has come to an operator; the first one counts."""
-        self._began.setdefault(checkpoint_id, {}).setdefault(vertex, time.perf_counter())
+    def begin(self, uid: str, checkpoint_id: int, delay_ms: int) -> None:
+        """A barrier has come to an operator, `delay_ms` after the checkpoint was triggered; the first one counts."""
+        came = (max(0, delay_ms), time.perf_counter())
+        self._began.setdefault(checkpoint_id, {}).setdefault(uid, came)
 
-    def end(self, vertex: int, checkpoint_id: int) -> None:
+    def end(self, uid: str, checkpoint_id: int) -> None:
         """The last one has."""
-        took = time.perf_counter() - self._began[checkpoint_id].pop(vertex)
-        self._longest[checkpoint_id] = max(took, self._longest.get(checkpoint_id, 0.0))
+        delay_ms, since = self._began[checkpoint_id].pop(uid)
+        took = round((time.perf_counter() - since) * 1000)
+        self._ended.setdefault(checkpoint_id, {})[uid] = BarrierTimes(delay_ms, took)
 
-    def take(self, checkpoint_id: int) -> int:
-        """The longest wait in milliseconds; the checkpoint is forgotten."""
+    def take(self, checkpoint_id: int) -> dict[str, BarrierTimes]:
+        """The times of every operator that is through; the checkpoint is forgotten."""
         self._began.pop(checkpoint_id, None)
-        return round(self._longest.pop(checkpoint_id, 0.0) * 1000)
+        return self._ended.pop(checkpoint_id, {})

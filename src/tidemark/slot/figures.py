@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tidemark.protocol.batch import MIN_WATERMARK
+from tidemark.slot.gate import Gate
 from tidemark.slot.slot_subtask import SlotSubtask
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor
@@ -12,14 +14,16 @@ from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor
 __all__ = ["operator_figures"]
 
 
-def operator_figures(task: SlotSubtask) -> dict[str, Any]:
-    """The figures of a subtask now; in the slot's thread, between two parts of a frame."""
+def operator_figures(task: SlotSubtask, gate: Gate | None) -> dict[str, Any]:
+    """The figures of a subtask and its gate, if it has one, now; in the slot's thread, between two parts of a frame."""
     backend: KeyedStateBackend | None = getattr(task.operator, "backend", None)
     return {
         "subtask": task.info.index,
         "records_in": task.figures.records_in,
         "records_out": task.figures.records_out,
         "busy_ms": round(task.figures.busy_s * 1000),
+        "lived_ms": round((time.perf_counter() - task.figures.since) * 1000),
+        "held_back": None if gate is None else gate.held_back,
         "watermark": None if task.watermark == MIN_WATERMARK else task.watermark,
         "key_groups": task.info.key_groups,
         "states": [] if backend is None else [_state(d, backend) for d in backend.registered()],

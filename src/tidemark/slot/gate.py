@@ -22,6 +22,7 @@ class Gate:
         aligned: Whether channels are held back behind a barrier.
         watermark: How far event time has come here; never goes back.
         idle: Whether every channel that could move it is idle.
+        held_back: How many frames had to wait behind a barrier.
     """
 
     def __init__(self, channels: Iterable[int], *, aligned: bool, watermark: int = MIN_WATERMARK) -> None:
@@ -43,6 +44,9 @@ class Gate:
         self._marks = dict.fromkeys(self._channels, (MIN_WATERMARK, False))
         self.watermark = watermark
         self.idle = False
+        self.held_back = 0
+        self._held = dict.fromkeys(self._channels, -1)
+        """Channel -> the last frame that had to wait."""
 
     @property
     def aligning(self) -> bool:
@@ -57,6 +61,12 @@ class Gate:
     def holds(self, channel: int) -> bool:
         """Whether frames of the channel have to wait."""
         return self.aligned and any(channel in arrived for arrived in self._arrived.values())
+
+    def note_held(self, channel: int, sequence: int) -> None:
+        """A frame has to wait; it counts once, however often it is offered."""
+        if self._held[channel] != sequence:
+            self._held[channel] = sequence
+            self.held_back += 1
 
     def enter(self, channel: int, sequence: int) -> None:
         """Take the number of a frame that is about to be processed.

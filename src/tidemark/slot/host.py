@@ -23,6 +23,7 @@ from typing import Any
 
 from tidemark.api.graph import NodeKind
 from tidemark.checkpoint.local_copies import LocalCopies
+from tidemark.checkpoint.messages import BarrierTimes
 from tidemark.checkpoint.metadata.model import SubtaskState
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
@@ -42,7 +43,7 @@ from tidemark.protocol.channels import ChannelAnswer, ChannelHeader, FrameKind
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.protocol.frames import BatchHeader, CutRequest
-from tidemark.slot.alignment import AlignmentTimes
+from tidemark.slot.alignment import Alignment
 from tidemark.slot.figures import operator_figures
 from tidemark.slot.gate import Gate
 from tidemark.slot.mailbox import Mailbox
@@ -79,12 +80,14 @@ class SlotHost:
         self._tasks: dict[int, SlotSubtask] = {}
         self._gates: dict[int, Gate] = {}
         """Of every vertex, in continuous execution."""
-        self._alignment = AlignmentTimes()
+        self._alignment = Alignment()
         self._channels: dict[tuple[int, int, int], int] = {}
         self._epoch = -1
         self._failed: FailureInfo | None = None
         self._deployment: Deployment | None = None
         """What is deployed, None while nothing is."""
+        self.is_continuous = False
+        """Whether barriers come on the channels of what was deployed last; late frames of it are to be understood."""
         self._state: TaskStateManager | None = None
         self._local: LocalCopies | None = None
         """Copies of checkpoints on this machine; they outlive the attempt."""
@@ -109,6 +112,7 @@ class SlotHost:
             self.reset()
             state = self._state = TaskStateManager(deployment, self._storage, self._scratch)
             self._deployment = deployment
+            self.is_continuous = deployment.channels > 0
             self._local = state.local
             try:
                 vertices = [
@@ -139,7 +143,7 @@ class SlotHost:
             self._tasks.clear()
             self._channels.clear()
             self._gates.clear()
-            self._alignment = AlignmentTimes()
+            self._alignment = Alignment()
             self._released.notify_all()
             self.queryable.clear()
             self._failed = None
@@ -208,6 +212,7 @@ class SlotHost:
                     gate.enter(header.channel, header.sequence)
                     return self._barrier(task, gate, header, pickle.loads(body)), b""
                 if gate.holds(header.channel):
+                    gate.note_held(header.channel, header.sequence)
                     return None
                 gate.enter(header.channel, header.sequence)
                 return task.process_channel(header, body, gate, self._mailbox.run, self.queryable)
@@ -218,9 +223,12 @@ class SlotHost:
         self, task: SlotSubtask, gate: Gate, header: ChannelHeader, request: CutRequest
     ) -> ChannelAnswer:
         """Take a barrier; the last one cuts the operator, the last operator completes the slot's part."""
-        self._alignment.begin(header.vertex, request.checkpoint_id)
-        if gate.barrier(header.channel, request.checkpoint_id):
-            self._alignment.end(header.vertex, request.checkpoint_id)
+        last = gate.barrier(header.channel, request.checkpoint_id)
+        if last or gate.behind(header.channel) is not None:
+            delay = self._clock.now() - request.timestamp
+            self._alignment.begin(task.info.uid, request.checkpoint_id, delay)
+        if last:
+            self._alignment.end(task.info.uid, request.checkpoint_id)
             self._released.notify_all()
             try:
                 if self._cuts.add(request, task) == len(self._tasks):
@@ -269,8 +277,8 @@ class SlotHost:
         assert state is not None
         return write_cuts(cuts, request, state.writer)
 
-    def alignment_ms(self, checkpoint_id: int) -> int:
-        """Longest time an operator waited for the last barrier of a checkpoint; told once."""
+    def barrier_times(self, checkpoint_id: int) -> dict[str, BarrierTimes]:
+        """When the barriers of a checkpoint came to each operator; told once, and empty in epochs."""
         with self._lock:
             return self._alignment.take(checkpoint_id)
 
@@ -306,12 +314,6 @@ class SlotHost:
             for vertex_id, task in list(self._tasks.items())
             if isinstance(task.operator, SourceOperator)
         }
-
-    @property
-    def is_continuous(self) -> bool:
-        """Whether barriers come on the channels of what is deployed."""
-        deployment = self._deployment
-        return deployment is not None and deployment.channels > 0
 
     def current_attempt(self) -> int:
         """The attempt that is deployed, -1 if none is or if it has failed here, perhaps amid a record."""
@@ -350,7 +352,7 @@ class SlotHost:
         """What displays show of this slot; nothing is counted that is not known anyway.
 
         Returns:
-            `slot`, `metrics` of user functions, and `operators`: uid -> figures of its subtask here.
+            `slot`, `attempt`, `metrics` of user functions, and `operators`: uid -> figures of its subtask here.
 
         Raises:
             TimeoutError: User code did not let the question in within `timeout` seconds.
@@ -360,8 +362,12 @@ class SlotHost:
             deployment = self._deployment
             return {
                 "slot": None if deployment is None else deployment.slot,
+                "attempt": -1 if deployment is None else deployment.attempt,
                 "metrics": self.metrics.snapshot(),
-                "operators": {task.info.uid: operator_figures(task) for task in self._tasks.values()},
+                "operators": {
+                    task.info.uid: operator_figures(task, self._gates.get(vertex))
+                    for vertex, task in self._tasks.items()
+                },
             }
 
         return self._mailbox.ask(collect, timeout)  # type: ignore[no-any-return]

@@ -24,13 +24,14 @@ from tidemark.checkpoint.messages import SlotDeclined
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
 from tidemark.errors import CheckpointError
-from tidemark.job_logs import JobLog, LogOwner
+from tidemark.job_logs import JobLog, LogOwner, read_tail, slot_log
 from tidemark.protocol.deployment import Deployment
-from tidemark.protocol.events import SlotEvent, SlotReady
+from tidemark.protocol.events import SlotEvent, SlotMemoryUse, SlotReady
 from tidemark.protocol.frames import CutRequest
 from tidemark.rpc import EVENT, Handlers, Incoming, Server, ServerThreads
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
+from tidemark.slot.memory_watch import MemoryWatch, resident_bytes
 from tidemark.slot.processes import process_figures, process_started
 from tidemark.slot.stacks import operator_stacks
 from tidemark.subtask.snapshots import acknowledgement
@@ -40,6 +41,9 @@ __all__ = ["SlotServer"]
 
 # By its name: this module is `__main__` in the process it makes, whose log file takes what is below `tidemark`.
 _log = logging.getLogger("tidemark.slot.server")
+
+_MEMORY_S = 0.2
+"""Between two looks at the memory of the process; a look takes some 20 microseconds."""
 
 _Requests = queue.SimpleQueue[Incoming]
 
@@ -52,8 +56,8 @@ class SlotServer:
 
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
-                (host), `query_ports`, `query_threads` (receiving, answering), `lease_s` (seconds), `log_level`,
-                `log_json`.
+                (host), `query_ports`, `query_threads` (receiving, answering), `query_statistics`, `lease_s`
+                (seconds), `memory` (bytes, or None), `log_level`, `log_json`.
         """
         self._settings = settings
         self._token = bytes.fromhex(settings["token"])
@@ -115,6 +119,8 @@ class SlotServer:
         for name, requests in (("control-work", self._work), ("control-questions", self._questions)):
             threading.Thread(target=self._serve_control, args=(requests,), name=name, daemon=True).start()
         threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
+        if self._settings.get("memory"):
+            threading.Thread(target=self._watch_memory, name="memory", daemon=True).start()
         try:
             while True:
                 request = Incoming(control, *control.receive(), SLOT_CONTROL)
@@ -142,6 +148,15 @@ class SlotServer:
             if time.monotonic() - self._heard > lease:
                 self._exit(f"no word from the driver for {lease:.0f} s")
 
+    def _watch_memory(self) -> None:
+        budget = int(self._settings["memory"])
+        watch = MemoryWatch(budget)
+        while True:
+            used = resident_bytes()
+            if watch.look(used):
+                self._event(SlotMemoryUse(self._settings["slot"], used, budget))
+            time.sleep(_MEMORY_S)
+
     def _exit(self, why: str) -> None:
         _log.info("Slot %s ends: %s", self._settings["slot"], why)
         logging.shutdown()
@@ -167,13 +182,17 @@ class SlotServer:
                 attempt=self._host.current_attempt,
                 threads=ServerThreads(*self._settings.get("query_threads", ())),
             )
+            if self._settings.get("query_statistics", False):
+                self._query_server.statistics.enable()
         return {
             "query_address": None if self._query_server is None else self._query_server.address,
             "queryable": self._host.published(),
         }
 
     def _figures(self, timeout: float) -> dict[str, Any]:
-        return {**self._host.figures(timeout), **process_figures()}
+        server = self._query_server
+        queries = {} if server is None else server.statistics.figures()
+        return {**self._host.figures(timeout), **process_figures(), "queries": queries}
 
     def _cut(self, request: CutRequest) -> int:
         took = self._host.cut(request)
@@ -190,8 +209,8 @@ class SlotServer:
         self._event(SlotDeclined(request.checkpoint_id, self._settings["slot"], why.reason, str(why)))
 
     def _write(self, request: CutRequest) -> None:
-        aligned = self._host.alignment_ms(request.checkpoint_id)
-        self._event(acknowledgement(self._settings["slot"], request, self._host.write, aligned))
+        barriers = self._host.barrier_times(request.checkpoint_id)
+        self._event(acknowledgement(self._settings["slot"], request, self._host.write, barriers))
 
     def _event(self, event: SlotEvent) -> None:
         control = self._control
@@ -202,10 +221,8 @@ class SlotServer:
         except WireClosed:
             self._exit("the driver is gone")
 
-    def _log_tail(self, size: int) -> str:
-        path = self._scratch / "slot.log"
-        data = path.read_bytes() if path.exists() else b""
-        return data[-size:].decode(errors="replace")
+    def _log_tail(self, _: None) -> str | None:
+        return read_tail(self._settings["job_id"], slot_log(self._settings["slot"]))
 
     def _process(self, connection: Connection, header: Any, body: bytearray) -> None:
         handle = self._host.handle_channel if self._host.is_continuous else self._host.handle

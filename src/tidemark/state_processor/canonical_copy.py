@@ -18,8 +18,6 @@ from tidemark.state_processor.target import NewSavepoint
 
 __all__ = ["StreamedTable", "canonical_subtask", "write_rows"]
 
-_INLINE = 1024
-
 
 class StreamedTable:
     """Canonical rows that come as a stream, sorted by key group."""
@@ -38,7 +36,7 @@ def write_rows(target: NewSavepoint, uid: str, part: int, table: StreamedTable) 
     """Write a table into the new savepoint."""
     # A file that is carried over may have this part number: a subtask can have several files of a state.
     path = table_path(uid, table.meta, part).removesuffix(".parquet") + f"-{uuid.uuid4().hex[:8]}.parquet"
-    return write_table(table, target.storage, target.directory, path, inline_threshold=_INLINE)
+    return write_table(table, target.storage, target.directory, path)
 
 
 def canonical_subtask(

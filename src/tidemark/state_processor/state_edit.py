@@ -22,9 +22,10 @@ from tidemark.clock import SystemClock
 from tidemark.errors import ConfigError, SerializationError
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
 from tidemark.state.descriptors import StateKind
+from tidemark.state.key_hashing import key_group_column
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.snapshot import StateMeta, state_schema
-from tidemark.state_processor.columns import conform, key_group_column
+from tidemark.state_processor.columns import conform
 from tidemark.state_processor.spark import map_in_arrow
 from tidemark.state_processor.spark_bootstrap import (
     HANDLES,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["EditedState", "write_frame"]
-
-_INLINE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class EditedState:
         table = self.canonical(pa.Table.from_batches(list(batches)))
         path = table_path(self.uid, self.meta, part)
         rows = _Rows(self.meta, table)
-        return write_table(rows, FileSystemStorage(), self.location.directory, path, inline_threshold=_INLINE)
+        return write_table(rows, FileSystemStorage(), self.location.directory, path)
 
     def canonical(self, table: pa.Table) -> pa.Table:
         """The canonical table of rows in shown form, sorted by key group."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from tidemark.checkpoint.messages import SlotAcknowledged, SlotDeclined
+from tidemark.checkpoint.messages import BarrierTimes, SlotAcknowledged, SlotDeclined
 from tidemark.checkpoint.metadata.model import SubtaskState
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter
 from tidemark.errors import CheckpointError, FailureReason, StorageError
@@ -99,7 +99,7 @@ def acknowledgement(
     slot: int,
     request: CutRequest,
     write: Callable[[CutRequest], dict[str, SubtaskState]],
-    alignment_ms: int = 0,
+    barriers: Mapping[str, BarrierTimes] | None = None,
 ) -> SlotAcknowledged | SlotDeclined:
     """Write what was cut before and say how it went; failures are events too."""
     checkpoint_id = request.checkpoint_id
@@ -113,7 +113,7 @@ def acknowledgement(
         return SlotDeclined(checkpoint_id, slot, FailureReason.DECLINED, f"{type(exc).__name__}: {exc}")
     sync_ms = sum(state.sync_ms for state in states.values())
     async_ms = max((state.async_ms for state in states.values()), default=0)
-    return SlotAcknowledged(checkpoint_id, slot, states, sync_ms, async_ms, alignment_ms)
+    return SlotAcknowledged(checkpoint_id, slot, states, sync_ms, async_ms, barriers or {})
 
 
 def _release(cuts: Iterable[SubtaskCut]) -> None:

@@ -16,12 +16,12 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as HttpRoute
 
 from tidemark.web import pages
-from tidemark.web.callers import Callers
+from tidemark.web.bodies import MAX_BODY, body_of
 from tidemark.web.calls import Answer, ApiError, Call, Route, Text, encode, error_message, error_status
 from tidemark.web.events import event_stream
 from tidemark.web.prometheus import MEDIA_TYPE, exposition
 from tidemark.web.routes import actions, checkpoints, cluster, jobs, metrics, own, taskmanagers, vertices
-from tidemark.web.security import COOKIE, HEADERS, MAX_BODY, Guard
+from tidemark.web.security import COOKIE, HEADERS, Guard
 from tidemark.web.triggers import Triggers
 from tidemark.web.view import Jobs
 
@@ -55,9 +55,7 @@ class WebSettings:
     """Whether streams of events have to end."""
 
 
-def create_application(
-    source: Jobs, settings: WebSettings, triggers: Triggers, callers: Callers | None = None
-) -> Starlette:
+def create_application(source: Jobs, settings: WebSettings, triggers: Triggers) -> Starlette:
     """The ASGI application over some jobs, and the operations that were asked of them."""
     served: list[BaseRoute] = []
     by_path: dict[str, dict[str, Route]] = {}
@@ -78,7 +76,7 @@ def create_application(
     served += pages.routes(settings.guard)
     served.append(HttpRoute("/{path:path}", _unknown, methods=_ANY))
     application = Starlette(routes=served)
-    application.add_middleware(_Guarded, guard=settings.guard, callers=callers or Callers())
+    application.add_middleware(_Guarded, guard=settings.guard)
     return application
 
 
@@ -94,7 +92,7 @@ def _endpoint(source: Jobs, triggers: Triggers, by_method: dict[str, Route]) -> 
             allowed = ", ".join(sorted(by_method))
             return _failed(ApiError(405, f"{request.method} is not possible here, only {allowed}."))
         try:
-            body = await _body(request)
+            body = await body_of(request)
             call = Call(source, triggers, request.path_params, request.query_params, body)
             content = await run_in_threadpool(route.handler, call)
         except Exception as exc:
@@ -106,17 +104,6 @@ def _endpoint(source: Jobs, triggers: Triggers, by_method: dict[str, Route]) -> 
         return Response(encode(plain), status, media_type="application/json")
 
     return serve
-
-
-async def _body(request: Request) -> bytes:
-    """The body, as long as it is small: what is too large is not read to its end."""
-    size, parts = 0, []
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_BODY:
-            raise ApiError(413, f"The request's body has more than {MAX_BODY} bytes.")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _failed(error: Exception) -> Response:
@@ -133,10 +120,9 @@ async def _unknown(request: Request) -> Response:
 class _Guarded:
     """Asks the guard about every request, and adds the headers of every answer."""
 
-    def __init__(self, app: Any, guard: Guard, callers: Callers) -> None:
+    def __init__(self, app: Any, guard: Guard) -> None:
         self._app = app
         self._guard = guard
-        self._callers = callers
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -158,15 +144,7 @@ class _Guarded:
 
         request = Request(scope)
         refusal = self._refusal(request)
-        if refusal is not None or pages.is_public(scope["path"]):
-            # Who has not proven anything gets no place for longer than it takes.
-            await (refusal or self._app)(scope, receive, send_with_headers)
-            return
-        self._callers.begin(scope["client"])
-        try:
-            await self._app(scope, receive, send_with_headers)
-        finally:
-            self._callers.end(scope["client"])
+        await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
         # Not that of `request.url`, which is put together with what the caller says in `Host`.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidemark.web.triggers import Triggers
     from tidemark.web.view import Jobs, JobView
 
-__all__ = ["Answer", "ApiError", "Call", "Route", "Text", "encode", "error_status"]
+__all__ = ["Answer", "ApiError", "Call", "Route", "Text", "encode", "error_message", "error_status"]
 
 Body = TypeVar("Body")
 

@@ -72,6 +72,7 @@ def entry(record: CheckpointFacts) -> dict[str, Any]:
         "end_to_end_duration": 0 if record.ended_at is None else record.ended_at - record.triggered_at,
         "sync_duration": record.sync_ms,
         "async_duration": record.async_ms,
+        "alignment_duration": record.alignment_ms,
         "alignment_buffered": 0,
         "processed_data": 0,
         "persisted_data": 0,
@@ -103,6 +104,7 @@ def summary(records: Iterable[CheckpointFacts]) -> dict[str, Any]:
         ),
         "sync_duration": statistics_of([record.sync_ms for record in done]),
         "async_duration": statistics_of([record.async_ms for record in done]),
+        "alignment_duration": statistics_of([record.alignment_ms for record in done]),
         "alignment_buffered": nothing,
         "processed_data": nothing,
         "persisted_data": nothing,
@@ -163,8 +165,13 @@ def subtask_details(record: CheckpointFacts, vertex: str, parallelism: int) -> d
                 "sync": statistics_of([s.sync_ms for s in done.values()]),
                 "async": statistics_of([s.async_ms for s in done.values()]),
             },
-            "alignment": dict.fromkeys(("buffered", "processed", "persisted", "duration"), nothing),
-            "start_delay": nothing,
+            "alignment": {
+                **dict.fromkeys(("buffered", "processed", "persisted"), nothing),
+                "duration": statistics_of([s.alignment_ms for s in done.values()]),
+            },
+            "start_delay": statistics_of(
+                [s.start_delay_ms for s in done.values() if s.start_delay_ms is not None]
+            ),
         },
         "subtasks": [_subtask(record, index, done.get(index)) for index in range(parallelism)],
     }
@@ -181,8 +188,9 @@ def _subtask(record: CheckpointFacts, index: int, done: CheckpointSubtask | None
         "checkpointed_size": done.written_size,
         "state_size": done.state_size,
         "checkpoint": {"sync": done.sync_ms, "async": done.async_ms},
-        "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": 0},
-        "start_delay": 0,
+        "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": done.alignment_ms},
+        # Flink's number for what is not known: in epochs no barrier travels.
+        "start_delay": -1 if done.start_delay_ms is None else done.start_delay_ms,
         "unaligned_checkpoint": False,
         "aborted": False,
     }

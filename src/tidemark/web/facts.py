@@ -21,13 +21,19 @@ __all__ = [
     "OperatorStates",
     "Series",
     "Setting",
+    "Shares",
     "SlotFacts",
     "StateFacts",
     "SubtaskFacts",
+    "Times",
     "VertexFacts",
     "slot_id",
     "vertex_id",
 ]
+
+
+_CONTROLLABLE = frozenset({"CREATED", "RUNNING", "RESTARTING"})
+_LIVE = _CONTROLLABLE | {"CANCELLING", "FAILING"}
 
 
 def vertex_id(uid: str) -> str:
@@ -48,19 +54,43 @@ class Input(msgspec.Struct, frozen=True):
     ship_strategy: str
 
 
+class Shares(msgspec.Struct, frozen=True):
+    """Where some time went; the three make up 1."""
+
+    busy: float
+    backpressured: float
+    """Waiting with records that those behind did not take yet."""
+    idle: float
+
+
+class Times(msgspec.Struct, frozen=True):
+    """The same in milliseconds."""
+
+    busy: int = 0
+    backpressured: int = 0
+    idle: int = 0
+
+
 class SubtaskFacts(msgspec.Struct, frozen=True):
-    """One subtask of a vertex that runs in slots, in its current attempt."""
+    """One subtask, in its current attempt; None is what nobody measures of one that runs in tasks."""
 
     index: int
-    records_in: int = 0
-    records_out: int = 0
-    busy_ms: int = 0
-    busy: float | None = None
-    """Share of the time since the last look that it was at work."""
+    records_in: int | None = None
+    records_out: int | None = None
+    records_in_per_second: float | None = None
+    records_out_per_second: float | None = None
+    times: Times | None = None
+    """In its current attempt."""
+    shares: Shares | None = None
+    """Since the last look."""
+    barrier: tuple[int, int] | None = None
+    """Start delay and alignment at the newest completed checkpoint, in ms; None where no barriers travel."""
     watermark: int | None = None
     host: str = ""
     native: dict[str, int] = {}
     """Figures of its RocksDB store that were asked for."""
+    held_back: int | None = None
+    """Frames that had to wait behind a barrier; None where no barriers travel."""
 
 
 class VertexFacts(msgspec.Struct, frozen=True):
@@ -81,8 +111,8 @@ class VertexFacts(msgspec.Struct, frozen=True):
     watermark: int | None = None
     state_bytes: int | None = None
     """Of the newest completed snapshot."""
-    busy: float | None = None
-    """Share of the time since the last look that its subtasks were at work."""
+    shares: Shares | None = None
+    """Where the time of its subtasks went since the last look."""
     subtasks: tuple[SubtaskFacts, ...] = ()
 
 
@@ -98,6 +128,8 @@ class SlotFacts(msgspec.Struct, frozen=True):
     """How long ago it said this."""
     key_groups: dict[str, tuple[int, int]] = {}
     """Uid of each keyed operator -> first and last key group here."""
+    query_statistics: dict[str, float] = {}
+    """Figures of its queryable-state server, if they are switched on."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -137,13 +169,17 @@ class JobFacts(msgspec.Struct, frozen=True):
     end_time: int | None = None
     now: int = 0
     """When this was true."""
+    mode: str = ""
+    """`epochs` or `continuous`."""
+    mode_reason: str = ""
+    """Why, for people."""
     attempt: int = 0
     epoch: int = 0
     records: int = 0
     replayed: int = 0
     records_in_per_second: float = 0.0
     latency_ms: float | None = None
-    """How long the last epoch took."""
+    """How long records lately took from being read until everything they caused was done."""
     latency: dict[str, float] = {}
     """Quantiles of the latencies that were taken, in ms; empty if none are."""
     watermark: int | None = None
@@ -154,6 +190,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     batch_mode: bool = False
     target: str = ""
     state_backend: str = ""
+    incremental: bool = False
+    """Whether checkpoints refer to files of earlier ones."""
     checkpoint_storage: str = ""
     restart_strategy: str = ""
     checkpointing: dict[str, Any] = {}
@@ -176,6 +214,16 @@ class JobFacts(msgspec.Struct, frozen=True):
     rss: int = 0
     cpu_s: float = 0.0
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it runs, or is about to run again or to end."""
+        return self.status in _LIVE
+
+    @property
+    def is_controllable(self) -> bool:
+        """Whether it can take a savepoint, now or as soon as it runs again."""
+        return self.status in _CONTROLLABLE
+
 
 class CheckpointSubtask(msgspec.Struct, frozen=True):
     """What one subtask did for a snapshot."""
@@ -186,6 +234,10 @@ class CheckpointSubtask(msgspec.Struct, frozen=True):
     written_size: int
     sync_ms: int
     async_ms: int
+    start_delay_ms: int | None = None
+    """From the trigger to the first barrier; None where no barriers travel."""
+    alignment_ms: int = 0
+    """From the first barrier to the last."""
 
 
 class CheckpointFacts(msgspec.Struct, frozen=True):
@@ -203,6 +255,8 @@ class CheckpointFacts(msgspec.Struct, frozen=True):
     written_size: int = 0
     sync_ms: int = 0
     async_ms: int = 0
+    alignment_ms: int = 0
+    """Longest of any subtask."""
     directory: str | None = None
     reason: str | None = None
     message: str | None = None

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tidemark.web.facts import JobFacts, VertexFacts
+from tidemark.web.facts import JobFacts, Shares, Times, VertexFacts
 
-__all__ = ["details", "duration", "overview_entry", "plan", "task_counts", "task_status"]
+__all__ = [
+    "details",
+    "duration",
+    "io_metrics",
+    "overview_entry",
+    "plan",
+    "shares_of",
+    "task_counts",
+    "task_status",
+]
 
 _TASK_STATES = ("CREATED", "SCHEDULED", "DEPLOYING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED")
 _JOB_STATES = (
@@ -85,6 +95,8 @@ def details(job: JobFacts) -> dict[str, Any]:
         "replayed-records": job.replayed,
         "records-per-second": job.records_in_per_second,
         "latency-ms": job.latency_ms,
+        "execution-mode": job.mode,
+        "execution-mode-reason": job.mode_reason,
         "restored-checkpoint": job.restored_from,
         "started-from": job.started_from,
         "restarts": job.restarts,
@@ -92,7 +104,6 @@ def details(job: JobFacts) -> dict[str, Any]:
 
 
 def _vertex(job: JobFacts, vertex: VertexFacts, status: str) -> dict[str, Any]:
-    busy_ms = sum(subtask.busy_ms for subtask in vertex.subtasks)
     return {
         "id": vertex.id,
         "uid": vertex.uid,
@@ -104,35 +115,47 @@ def _vertex(job: JobFacts, vertex: VertexFacts, status: str) -> dict[str, Any]:
         "end-time": -1 if job.end_time is None else job.end_time,
         "duration": duration(job),
         "tasks": {state.upper(): count for state, count in task_counts(job, vertex.parallelism).items()},
-        "metrics": vertex_metrics(vertex, busy_ms, duration(job)),
+        "metrics": _metrics(vertex),
         "runs-in": "slot" if vertex.in_slots else "task",
     }
 
 
-def vertex_metrics(vertex: VertexFacts, busy_ms: int, lifetime: int) -> dict[str, Any]:
+def _metrics(vertex: VertexFacts) -> dict[str, Any]:
     """The figures of a vertex: Flink's, then ours."""
-    known = vertex.in_slots
+    return {
+        **io_metrics(vertex.records_in, vertex.records_out, [s.times for s in vertex.subtasks if s.times]),
+        "records-in-per-second": vertex.records_in_per_second,
+        "records-out-per-second": vertex.records_out_per_second,
+        "watermark": vertex.watermark,
+        "state-bytes": vertex.state_bytes,
+        **shares_of(vertex.shares),
+    }
+
+
+def io_metrics(
+    records_in: int | None, records_out: int | None, times: Sequence[Times]
+) -> dict[str, int | bool]:
+    """Flink's figures of what came and went; what nobody counts is 0 and not `complete`."""
     return {
         "read-bytes": 0,
         "read-bytes-complete": False,
         "write-bytes": 0,
         "write-bytes-complete": False,
-        "read-records": vertex.records_in,
-        "read-records-complete": True,
-        "write-records": vertex.records_out,
-        "write-records-complete": True,
-        "accumulated-busy-time": busy_ms,
-        "accumulated-idle-time": max(0, lifetime * vertex.parallelism - busy_ms) if known else 0,
-        "accumulated-backpressured-time": 0,
-        "records-in-per-second": vertex.records_in_per_second,
-        "records-out-per-second": vertex.records_out_per_second,
-        "watermark": vertex.watermark,
-        "state-bytes": vertex.state_bytes,
-        "busy": vertex.busy,
-        "idle": None if vertex.busy is None else round(1 - vertex.busy, 4),
-        # A slot answers before it is sent more, so it never waits for those behind it.
-        "backpressured": 0.0 if known else None,
+        "read-records": records_in or 0,
+        "read-records-complete": records_in is not None,
+        "write-records": records_out or 0,
+        "write-records-complete": records_out is not None,
+        "accumulated-busy-time": sum(one.busy for one in times),
+        "accumulated-idle-time": sum(one.idle for one in times),
+        "accumulated-backpressured-time": sum(one.backpressured for one in times),
     }
+
+
+def shares_of(shares: Shares | None) -> dict[str, float | None]:
+    """Where the time goes; None where nobody knows."""
+    if shares is None:
+        return {"busy": None, "backpressured": None, "idle": None}
+    return {"busy": shares.busy, "backpressured": shares.backpressured, "idle": shares.idle}
 
 
 def plan(job: JobFacts) -> dict[str, Any]:

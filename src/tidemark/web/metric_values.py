@@ -55,26 +55,41 @@ def vertex_subtasks(vertex: VertexFacts) -> Sequence[SubtaskFacts]:
     """The subtasks of a vertex; one that runs in Spark's tasks has none of its own and is shown as one."""
     if vertex.in_slots:
         return vertex.subtasks
-    return (SubtaskFacts(0, vertex.records_in, vertex.records_out, watermark=vertex.watermark),)
+    return (
+        SubtaskFacts(
+            0,
+            vertex.records_in,
+            vertex.records_out,
+            vertex.records_in_per_second,
+            vertex.records_out_per_second,
+            shares=vertex.shares,
+            watermark=vertex.watermark,
+        ),
+    )
 
 
-def subtask_metrics(vertex: VertexFacts, subtask: SubtaskFacts) -> dict[str, Any]:
-    """The metrics of one subtask."""
-    share = 1 / max(1, len(vertex_subtasks(vertex)))
+def subtask_metrics(subtask: SubtaskFacts) -> dict[str, Any]:
+    """The metrics of one subtask, as far as they are known."""
     metrics: dict[str, Any] = {
         "numRecordsIn": subtask.records_in,
         "numRecordsOut": subtask.records_out,
-        "numRecordsInPerSecond": vertex.records_in_per_second * share,
-        "numRecordsOutPerSecond": vertex.records_out_per_second * share,
+        "numRecordsInPerSecond": subtask.records_in_per_second,
+        "numRecordsOutPerSecond": subtask.records_out_per_second,
+        "currentInputWatermark": subtask.watermark,
+        "heldBackFrames": subtask.held_back,
     }
-    if subtask.watermark is not None:
-        metrics["currentInputWatermark"] = subtask.watermark
-    if subtask.busy is not None:
-        metrics["busyTimeMsPerSecond"] = round(subtask.busy * 1000, 1)
-        metrics["idleTimeMsPerSecond"] = round((1 - subtask.busy) * 1000, 1)
-        metrics["backPressuredTimeMsPerSecond"] = 0
-        metrics["accumulateBusyTimeMs"] = subtask.busy_ms
-    return metrics
+    if subtask.shares is not None:
+        metrics["busyTimeMsPerSecond"] = round(subtask.shares.busy * 1000, 1)
+        metrics["backPressuredTimeMsPerSecond"] = round(subtask.shares.backpressured * 1000, 1)
+        metrics["idleTimeMsPerSecond"] = round(subtask.shares.idle * 1000, 1)
+    if subtask.times is not None:
+        metrics["accumulateBusyTimeMs"] = subtask.times.busy
+        metrics["accumulateBackPressuredTimeMs"] = subtask.times.backpressured
+        metrics["accumulateIdleTimeMs"] = subtask.times.idle
+    if subtask.barrier is not None:
+        metrics["checkpointStartDelayNanos"] = subtask.barrier[0] * 1_000_000
+        metrics["checkpointAlignmentTime"] = subtask.barrier[1] * 1_000_000
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def slot_metrics(slot: SlotFacts) -> dict[str, Any]:

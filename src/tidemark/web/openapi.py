@@ -15,6 +15,7 @@ _ERRORS = {
     "401": "The token is missing or wrong",
     "403": "A page of another site seems to have sent it",
     "404": "There is no such thing",
+    "408": "The body did not come in time",
     "409": "The job is not in a state for that",
     "413": "The body is too large",
     "501": "It cannot be done this way; the message says how",

@@ -11,28 +11,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from tidemark.web.bodies import body_of
+from tidemark.web.calls import ApiError
 from tidemark.web.security import COOKIE, Guard
 
 __all__ = ["is_page", "is_public", "routes", "to_login"]
 
 _STATIC = resources.files("tidemark.web") / "static"
-_LOGIN = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>tidemark</title></head>
-<body>
-<main>
-<h1>tidemark</h1>
-<form method="post" action="/login">
-<label for="token">Token (rest.token)</label>
-<input id="token" name="token" type="password" autocomplete="current-password" autofocus required>
-<button type="submit">Log in</button>
-</form>
-{message}
-</main>
-</body>
-</html>
-"""
+_LOGIN = "login.html"
 _MAX_FORM = 4096
 
 
@@ -55,20 +41,16 @@ def routes(guard: Guard) -> list[BaseRoute]:
     """The page, its files, and the way in."""
 
     async def login(request: Request) -> Response:
+        # The form itself says that a token was refused: it is the answer with the status of an error.
         if request.method == "GET":
-            return Response(_LOGIN.format(message=""), media_type="text/html")
-        form = b""
-        async for part in request.stream():
-            form += part
-            if len(form) > _MAX_FORM:
-                return Response(
-                    _LOGIN.format(message="<p>That is too long.</p>"), 413, media_type="text/html"
-                )
+            return _answer(_LOGIN)
+        try:
+            form = await body_of(request, _MAX_FORM)
+        except ApiError as exc:
+            return _answer(_LOGIN, exc.status)
         token = parse_qs(form.decode(errors="replace")).get("token", [""])[0]
         if not guard.accepts(token):
-            return Response(
-                _LOGIN.format(message="<p>That is not the token.</p>"), 401, media_type="text/html"
-            )
+            return _answer(_LOGIN, 401)
         answer = RedirectResponse("/", 303)
         secure = request.url.scheme == "https"
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure, path="/")
@@ -90,7 +72,7 @@ async def _file(request: Request) -> Response:
     return _answer(request.path_params["path"])
 
 
-def _answer(path: str) -> Response:
+def _answer(path: str, status: int = 200) -> Response:
     parts = PurePosixPath(path).parts
     found = _STATIC
     # Every part is one plain name: nothing outside of the directory can be meant.
@@ -103,4 +85,4 @@ def _answer(path: str) -> Response:
     if missing:
         return Response(f"There is no file {path}.", 404, media_type="text/plain")
     kind = mimetypes.guess_type(parts[-1])[0] or "application/octet-stream"
-    return Response(found.read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
+    return Response(found.read_bytes(), status, media_type=kind, headers={"Cache-Control": "no-cache"})

@@ -15,15 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemark.errors import ConfigError
-from tidemark.web.callers import Address, is_own_user
 from tidemark.web.calls import ApiError
+from tidemark.web.peers import Address, is_own_user
 
-__all__ = ["COOKIE", "CSRF_HEADER", "HEADERS", "MAX_BODY", "Guard", "is_loopback"]
+__all__ = ["COOKIE", "CSRF_HEADER", "HEADERS", "Guard", "is_loopback"]
 
 COOKIE = "tidemark_token"
 CSRF_HEADER = "x-tidemark-csrf"
-MAX_BODY = 1 << 20
-"""Bytes of the largest request; bodies only name directories."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",

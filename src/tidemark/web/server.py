@@ -12,7 +12,6 @@ import threading
 from dataclasses import dataclass
 
 from tidemark.errors import ConfigError
-from tidemark.web.callers import Callers, Listener
 from tidemark.web.security import Guard
 from tidemark.web.triggers import Triggers
 from tidemark.web.view import Jobs
@@ -42,11 +41,8 @@ class ServerSettings:
     certificate: str | None = None
     key: str | None = None
 
-    def listen(self, callers: Callers) -> Listener:
+    def listen(self) -> socket.socket:
         """A listening socket at the first free port.
-
-        Args:
-            callers: Who is asked about everyone that is accepted.
 
         Raises:
             ConfigError: The address is not one of this machine, or no port is free.
@@ -54,8 +50,7 @@ class ServerSettings:
         family = socket.AF_INET6 if ":" in self.bind else socket.AF_INET
         ports = [0] if self.port == 0 else range(self.port, min(self.port + _PORTS_TRIED, 65536))
         for port in ports:
-            listener = Listener(family, socket.SOCK_STREAM)
-            listener.callers = callers
+            listener = socket.socket(family, socket.SOCK_STREAM)
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind((self.bind, port))
@@ -84,18 +79,15 @@ class WebServer:
         import uvicorn
 
         from tidemark.web.application import WebSettings, create_application
+        from tidemark.web.connections import LimitedProtocol
 
         guard = Guard(settings.bind, settings.token)
         self._jobs = jobs
         self._settings = settings
         self._closing = threading.Event()
         self._triggers = Triggers()
-        self._callers = Callers()
         application = create_application(
-            jobs,
-            WebSettings(guard, settings.metric_prefix, self._closing.is_set),
-            self._triggers,
-            self._callers,
+            jobs, WebSettings(guard, settings.metric_prefix, self._closing.is_set), self._triggers
         )
         config = uvicorn.Config(
             application,
@@ -103,7 +95,9 @@ class WebServer:
             access_log=False,
             lifespan="off",
             ws="none",
-            http="h11",
+            http=LimitedProtocol,
+            # What strangers send is not worth a line on the job's console.
+            log_level="error",
             ssl_certfile=settings.certificate,
             ssl_keyfile=settings.key,
             timeout_graceful_shutdown=2,
@@ -116,7 +110,7 @@ class WebServer:
                 f"The certificate {settings.certificate} of the web server cannot be used: {exc}.",
                 key="rest.ssl.certificate",
             ) from exc
-        self._listener = settings.listen(self._callers)
+        self._listener = settings.listen()
         self.port = int(self._listener.getsockname()[1])
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="tidemark-web", daemon=True)
@@ -166,7 +160,6 @@ class WebServer:
         from starlette.concurrency import run_in_threadpool
 
         for number in itertools.count():
-            self._callers.sweep()
             try:
                 self._jobs.sample()
                 if number % _LOOK_EVERY == 1:

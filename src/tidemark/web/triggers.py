@@ -6,8 +6,10 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tidemark.errors import IllegalStateError
 from tidemark.futures import CompletableFuture
 
 __all__ = ["Operation", "Triggers"]
@@ -23,7 +25,7 @@ class Operation:
     id: str
     job_id: str
     kind: str
-    """`savepoints`, `checkpoints`, `stop`, `disposal`."""
+    """`savepoints`, `checkpoints`, `stop`, `rescaling`, `disposal`."""
     future: CompletableFuture[str]
     started_at: int = field(default_factory=lambda: round(time.time() * 1000))
     told: threading.Event = field(default_factory=threading.Event)
@@ -48,10 +50,23 @@ class Triggers:
         self._lock = threading.Lock()
         self._operations: OrderedDict[str, Operation] = OrderedDict()
 
-    def add(self, job_id: str, kind: str, future: CompletableFuture[str], wanted: str | None = None) -> str:
-        """Remember an operation; returns its id, which is `wanted` if the caller chose one."""
-        operation = Operation(wanted or uuid.uuid4().hex, job_id, kind, future)
+    def begin(
+        self, job_id: str, kind: str, start: Callable[[], CompletableFuture[str]], wanted: str | None = None
+    ) -> str:
+        """Start an operation and remember it; returns its id, which is `wanted` if the caller chose one.
+
+        Asking again with the same id starts nothing: a caller may repeat a request whose answer was lost.
+
+        Raises:
+            IllegalStateError: Another operation has the wanted id.
+        """
         with self._lock:
+            known = self._operations.get(wanted or "")
+            if known is not None:
+                if (known.job_id, known.kind) != (job_id, kind):
+                    raise IllegalStateError(f"triggerId '{wanted}' is that of another operation.")
+                return known.id
+            operation = Operation(wanted or uuid.uuid4().hex, job_id, kind, start())
             self._operations[operation.id] = operation
             for old in [key for key, known in self._operations.items() if known.future.done()]:
                 if len(self._operations) <= _KEPT:

@@ -53,7 +53,7 @@ class JobView(Protocol):
         """Its curves."""
 
     def logs(self) -> dict[str, int]:
-        """Name -> size of its log files on this machine: `driver.log`, `slot-0.log` ..."""
+        """Name -> size of its log files: `driver.log`, `slot-0.log` ..."""
 
     def log(self, name: str) -> str | None:
         """The end of a log file, None if there is none of that name."""
@@ -66,6 +66,9 @@ class JobView(Protocol):
 
     def stop(self, drain: bool, directory: str | None) -> CompletableFuture[str]:
         """Take a savepoint and end the job; the future gets its directory."""
+
+    def rescale(self, parallelism: int) -> CompletableFuture[str]:
+        """Go on with another parallelism; the future gets it when the job runs with it."""
 
     def cancel(self) -> None:
         """End the job; does not wait for its end."""

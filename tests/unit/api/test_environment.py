@@ -23,7 +23,7 @@ from tidemark import (
     WatermarkStrategy,
 )
 from tidemark.api.checkpoint_storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
-from tidemark.config.restart import FixedDelayRestart, NoRestart
+from tidemark.config.restart import ExponentialDelayRestart, NoRestart
 from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperationException
 
 
@@ -303,7 +303,7 @@ def test_settings_are_resolved_before_submission(new_env, tmp_path):
     assert settings.checkpointing.enabled
     assert settings.checkpointing.interval == 500
     assert settings.checkpoint_storage == FileSystemCheckpointStorage(str(tmp_path), 1024, 4096)
-    assert settings.restart_strategy == FixedDelayRestart(2147483647, 1000)
+    assert settings.restart_strategy == ExponentialDelayRestart(1000, 60_000, 1.5, 3_600_000, 0.1)
     assert settings.savepoint_directory == "/conf"
     assert settings.job_parameters == {"a": "1"}
     assert settings.snapshot_compression
@@ -419,3 +419,28 @@ def test_a_listener_is_not_a_position(env, caplog):
     env.add_source(Listening(), "numbers").print()
     env.execute()
     assert "'numbers' keeps no position" in caplog.text
+
+
+def test_the_plan_says_how_the_job_would_run_and_why():
+    def planned(mode, build):
+        env = StreamExecutionEnvironment.get_execution_environment(
+            Configuration.from_dict({"execution.target": "spark", "execution.mode": mode})
+        )
+        build(env.from_collection([1]))
+        return json.loads(env.get_execution_plan())["execution"]
+
+    def frames(stream):
+        stream.foreach_batch(lambda frame, epoch: None).name("frames")
+
+    assert planned("auto", lambda stream: stream.print())["mode"] == "continuous"
+    assert planned("epochs", lambda stream: stream.print()) == {
+        "mode": "epochs",
+        "reason": "execution.mode is EPOCHS",
+    }
+    assert planned("auto", frames) == {
+        "mode": "epochs",
+        "reason": "sink 'frames' wants a DataFrame for each epoch",
+    }
+    refused = planned("continuous", frames)
+    assert refused["mode"] is None
+    assert "sink 'frames'" in refused["reason"]

@@ -341,7 +341,7 @@ def test_ids_grow_by_one_per_attempt_failed_ones_and_savepoints_included() -> No
 
 def test_ids_continue_after_the_snapshot_the_job_was_started_from() -> None:
     origin = CompletedSnapshot(41, "/elsewhere/chk-41", Origin.EXTERNAL)
-    coordinator = CheckpointCoordinator(CheckpointSettings(interval=100), restored_from=origin)
+    coordinator = CheckpointCoordinator(CheckpointSettings(interval=100), restored_from=[origin])
     coordinator.handle(Started(SLOTS), 0)
 
     assert coordinator.completed.latest() == origin
@@ -632,7 +632,7 @@ def test_checkpoints_that_could_not_be_read_outlive_the_job_that_failed_over_the
 
 def test_only_what_this_job_began_and_gave_up_is_spent() -> None:
     origin = CompletedSnapshot(5, "/sp", Origin.EXTERNAL)
-    coordinator = CheckpointCoordinator(CheckpointSettings(interval=100), restored_from=origin)
+    coordinator = CheckpointCoordinator(CheckpointSettings(interval=100), restored_from=[origin])
     coordinator.handle(Started(frozenset({0})), 0)
     coordinator.handle(BarrierReached(), 100)
 

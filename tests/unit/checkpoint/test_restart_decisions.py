@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,35 @@ def test_a_failure_exactly_one_interval_ago_still_counts() -> None:
 
     assert isinstance(decide(strategy, 100, [0, 100]), GiveUp)
     assert decide(strategy, 101, [0, 101]) == Restart(0)
+
+
+def test_an_exponential_delay_grows_to_its_maximum_and_begins_anew_after_a_good_while() -> None:
+    strategy = RestartStrategies.exponential_delay_restart(100, 300, 2.0, 10_000, 0.0)
+
+    assert decide(strategy, 0, [0]) == Restart(100)
+    assert decide(strategy, 150, [0, 150]) == Restart(200)
+    assert decide(strategy, 400, [0, 150, 400]) == Restart(300)
+    assert decide(strategy, 800, [0, 150, 400, 800]) == Restart(300)
+    # The wait of 300 ms after the last failure does not count as time in which the job ran.
+    assert decide(strategy, 11_000, [0, 150, 400, 800, 11_000]) == Restart(300)
+    assert decide(strategy, 11_100, [0, 150, 400, 800, 11_100]) == Restart(100)
+
+
+def test_jitter_spreads_restarts_around_the_backoff() -> None:
+    strategy = RestartStrategies.exponential_delay_restart(1000, 1000, 1.0, 1, 0.1)
+
+    assert decide(strategy, 0, [0], spread=-1) == Restart(900)
+    assert decide(strategy, 0, [0], spread=1) == Restart(1100)
+
+
+def test_attempts_of_an_exponential_delay_are_counted_until_it_begins_anew() -> None:
+    strategy = replace(
+        RestartStrategies.exponential_delay_restart(10, 10, 1.0, 100, 0.0), attempts_before_reset_backoff=2
+    )
+
+    assert decide(strategy, 20, [0, 20]) == Restart(10)
+    assert isinstance(decide(strategy, 40, [0, 20, 40]), GiveUp)
+    assert decide(strategy, 200, [0, 20, 200]) == Restart(10)
 
 
 def test_a_fallback_has_to_be_resolved_before() -> None:

@@ -4,10 +4,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.unit.checkpoint.tables import FakeKeyedCut, FakeTable, rows_in, rows_of
 
-from tidemark.checkpoint.layout import JobLayout
+from tidemark.checkpoint.layout import JobLayout, savepoint_location
 from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState
 from tidemark.checkpoint.rescale import SubtaskRestore, plan_restore
@@ -46,6 +47,22 @@ def tables_of(plan: SubtaskRestore, storage: Storage, *, timers: bool = False) -
     """The restored tables of keyed state, or of timers."""
     state = load_restored_state(plan, storage, Path("unused"))
     return [table for table in state.tables if (table[0].kind is StateKind.TIMER) == timers]
+
+
+def test_a_savepoint_keeps_even_the_smallest_table_in_a_file_of_its_own(tmp_path: Path) -> None:
+    storage = FileSystemStorage()
+    place = savepoint_location(str(tmp_path / "savepoint"))
+    for options in (WriterOptions(), WriterOptions.in_memory()):
+        cut = OperatorCut(FakeKeyedCut([FakeTable(rows_in(range(128), 2))]))
+
+        written = SnapshotWriter(storage, options).write_subtask(
+            SubtaskTarget(1, place, "op", 0, (0, 127)), cut
+        )
+
+        (table,) = written.tables
+        assert table.inline is None
+        assert table.path is not None
+        assert pq.read_table(Path(place.directory) / table.path).num_rows == table.rows > 0
 
 
 class RecordingBackend:

@@ -334,6 +334,10 @@ class TestRestartStrategies:
             lambda: RestartStrategies.fixed_delay_restart(1, -1),
             lambda: RestartStrategies.failure_rate_restart(0, 1, 1),
             lambda: RestartStrategies.failure_rate_restart(1, 0, 1),
+            lambda: RestartStrategies.exponential_delay_restart(0, 1, 1.5, 1, 0.1),
+            lambda: RestartStrategies.exponential_delay_restart(1, 1, 0.9, 1, 0.1),
+            lambda: RestartStrategies.exponential_delay_restart(1, 1, float("nan"), 1, 0.1),
+            lambda: RestartStrategies.exponential_delay_restart(1, 1, 1.5, 1, 1.1),
         ],
     )
     def test_numbers_out_of_range_are_value_errors(self, make: Callable[[], Any]) -> None:
@@ -344,7 +348,7 @@ class TestRestartStrategies:
         ("settings", "checkpointing", "expected"),
         [
             ({}, False, RestartStrategies.no_restart()),
-            ({}, True, RestartStrategies.fixed_delay_restart(2147483647, 1000)),
+            ({}, True, RestartStrategies.exponential_delay_restart(1000, 60_000, 1.5, 3_600_000, 0.1)),
             ({"restart-strategy": "off"}, True, RestartStrategies.no_restart()),
             ({"restart-strategy.type": "fixed-delay"}, False, RestartStrategies.fixed_delay_restart(1, 1000)),
             (

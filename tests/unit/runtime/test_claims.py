@@ -15,8 +15,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tidemark.errors import FencedError
-from tidemark.runtime.sinks.claim import Claim
-from tidemark.runtime.sinks.places import open_place
+from tidemark.runtime.claim import Claim
+from tidemark.runtime.places import open_place
 
 
 def acquire(base: Any, job: str = "job") -> Claim:

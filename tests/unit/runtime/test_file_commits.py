@@ -26,12 +26,12 @@ from tidemark.errors import (
 )
 from tidemark.protocol.failure import is_curable
 from tidemark.protocol.reports import TaskReport
+from tidemark.runtime.places import open_place
 from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.file_driver import FilesSink
 from tidemark.runtime.sinks.file_task import FileTaskSink, LineWriter
 from tidemark.runtime.sinks.frontier import Frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
-from tidemark.runtime.sinks.places import open_place
 from tidemark.runtime.sinks.staged_files import StagedFile, claim_directory, decode_commits, encode_commits
 
 

@@ -23,7 +23,10 @@ _NOTHING_THERE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 def storage_error(exc: BaseException, verb: str, path: str) -> StorageError:
     """The error to raise for a foreign one, e.g. of verb "read"; chain it with `from exc`."""
     if isinstance(exc, _NOTHING_THERE):
-        why = "it does not exist" if isinstance(exc, FileNotFoundError) else f"it is no file ({exc})"
+        if verb == "written":
+            why = f"a directory of its path does not exist or cannot be made ({exc})"
+        else:
+            why = "it does not exist" if isinstance(exc, FileNotFoundError) else f"it is no file ({exc})"
         return StorageError(f"{path} could not be {verb}: {why}.", path=path, verdict=StorageVerdict.MISSING)
     if isinstance(exc, UntrustedPathError):
         # A link, or what belongs to somebody else, stays so until somebody has looked; the next checkpoint may work.

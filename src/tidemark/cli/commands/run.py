@@ -21,6 +21,9 @@ __all__ = ["run"]
 )
 @click.option("-D", "defines", metavar="KEY=VALUE", multiple=True, help="A configuration key; repeatable.")
 @click.option("-d", "--detached", is_flag=True, help="Run in the background; print the job id and return.")
+@click.option(
+    "--supervise", is_flag=True, help="Start the program again, after a growing pause, when its process dies."
+)
 @click.argument("program", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @common_options
@@ -32,13 +35,16 @@ def run(
     parallelism: int | None,
     defines: tuple[str, ...],
     detached: bool,
+    supervise: bool,
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
     """Run PROGRAM with ARGUMENTS and wait for its jobs.
 
     The options beat configuration file and environment variables; what the program itself sets beats them.
-    Exits with an error if the program or one of its jobs fails. Ctrl-C cancels the jobs.
+    Exits with an error if the program or one of its jobs fails. Ctrl-C cancels the jobs. With --supervise the program
+    runs in a process of its own, and again if that is killed or cannot reach its storage; jobs go on where they were
+    with high-availability.type: filesystem.
     """
     from tidemark.cli.program import ProgramSettings, run_attached
 
@@ -48,12 +54,16 @@ def run(
         from tidemark.cli.detached import run_detached
 
         with output.waiting("Starting"):
-            started = run_detached(program, arguments, settings)
+            started = run_detached(program, arguments, settings, supervise=supervise)
         if started.log_tail:
             output.failed_start(started.log, started.log_tail)
         else:
             output.submitted(started.job_id, started.pid, started.log)
         context.exit(started.exit_code)
+    if supervise:
+        from tidemark.cli.supervision import run_supervised
+
+        context.exit(run_supervised(program, arguments, settings, output.driver_restarted))
     outcome = run_attached(program, arguments, settings, output.web_page)
     if outcome.message:
         output.program_failed(outcome.message)

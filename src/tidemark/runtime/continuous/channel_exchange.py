@@ -16,6 +16,7 @@ from tidemark.plan.vertex import Vertex
 from tidemark.protocol.channels import ChannelAnswer, ChannelHeader, FrameKind
 from tidemark.protocol.failure import OperatorFailed
 from tidemark.protocol.frames import EMPTY
+from tidemark.runtime.continuous.latency import LatencyProbe
 from tidemark.runtime.exchange import SlotAnswers, slot_lost
 from tidemark.runtime.records import Records
 from tidemark.runtime.watermarks import Mark
@@ -41,7 +42,13 @@ class ChannelLink(Protocol):
 
 
 class ChannelOwner(Protocol):
-    """What an exchange needs of its task."""
+    """What an exchange needs of its task.
+
+    Attributes:
+        latency: Follows some of the records the task has read.
+    """
+
+    latency: LatencyProbe
 
     def claim(self, vertex: int) -> Mark:
         """How far event time may be said to have come towards a vertex."""
@@ -61,6 +68,8 @@ class _Frame(NamedTuple):
     wait_ms: int
     claim: Mark
     """As of the moment the frame was made: a later one may have overtaken its records."""
+    followed: bool = False
+    """Whether its records are those whose latency is taken."""
 
 
 @dataclass(slots=True)
@@ -70,6 +79,8 @@ class _Channel:
     link: ChannelLink
     queue: deque[_Frame] = field(default_factory=deque)
     in_flight: FrameKind | None = None
+    followed: bool = False
+    """Whether the frame in flight is."""
     sequence: int = 0
     claimed: Mark | None = None
     """What the subtask was told last."""
@@ -127,7 +138,8 @@ class ChannelExchange:
 
     def send(self, slot: int, edge_at: int, flags: int, body: Any) -> None:
         """Send records to a subtask, behind everything sent to it before."""
-        self._enqueue(slot, self._frame(FrameKind.RECORDS, edge_at, flags, body))
+        frame = self._frame(FrameKind.RECORDS, edge_at, flags, body)
+        self._enqueue(slot, frame._replace(followed=True) if self._owner.latency.sent() else frame)
 
     def barrier(self, request: bytes) -> None:
         """Send a barrier to every subtask; nothing may be under way."""
@@ -173,7 +185,7 @@ class ChannelExchange:
             if answer is not None:
                 came |= channel.in_flight is not FrameKind.TOUCH
                 channel.in_flight = None
-                came |= self._take(slot, *answer)
+                came |= self._take(slot, channel.followed, *answer)
                 self._send_next(slot)
         return came
 
@@ -182,13 +194,18 @@ class ChannelExchange:
         for channel in self._channels.values():
             channel.link.close()
 
-    def _take(self, slot: int, raw: Any, body: Any) -> bool:
+    def _take(self, slot: int, followed: bool, raw: Any, body: Any) -> bool:
         """Pass an answer on; whether it had records."""
         answer = ChannelAnswer(*raw)
         if answer.kind == "error":
             raise OperatorFailed(pickle.loads(body))
+        latency = self._owner.latency
+        if followed:
+            latency.resume()
         for tag, records in self._answers.records(answer.sections, body, slot):
             self._owner.emit(self.vertex.id, tag, records)
+        if followed:
+            latency.answered()
         self._owner.answered(self.vertex.id, slot, answer)
         return bool(answer.sections)
 
@@ -225,6 +242,7 @@ class ChannelExchange:
         )
         channel.sequence += 1
         channel.in_flight = frame.kind
+        channel.followed = frame.followed
         try:
             channel.link.send(header, frame.body)
         except WireClosed as exc:

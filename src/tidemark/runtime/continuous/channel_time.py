@@ -234,9 +234,13 @@ class ChannelTime:
         """Generator -> marks of its splits, for a snapshot."""
         return {key: generator.named_marks(self._uids) for key, generator in self._generators.items()}
 
-    def marks(self) -> dict[int, tuple[int, bool]]:
-        """Sources, assigners and slot vertices -> how far they are on this channel, for a snapshot."""
-        claims = self.claims()
+    def marks(self, claims: dict[int, Mark] | None = None) -> dict[int, tuple[int, bool]]:
+        """Sources, assigners and slot vertices -> how far they are on this channel.
+
+        Args:
+            claims: Those of the last call of `claims`, for displays; a snapshot needs those of now.
+        """
+        claims = self.claims() if claims is None else claims
         marks = {}
         for vertex in self._plan.vertices.values():
             if vertex.id in self._generators:

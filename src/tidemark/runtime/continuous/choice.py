@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemark.api.executor import JobSettings, resolve_parallelism
+from tidemark.api.executor import JobSettings, PlannedMode, resolve_parallelism
 from tidemark.api.graph import Graph
 from tidemark.api.specs import FunctionSourceSpec, SinkSpec, SourceSpec
 from tidemark.config import ExecutionMode, Options
@@ -12,7 +12,7 @@ from tidemark.errors import ConfigError
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sources.enumerators import can_run_continuously
 
-__all__ = ["ModeChoice", "choose_mode", "might_be_continuous", "number_of_tasks"]
+__all__ = ["ModeChoice", "choose_mode", "might_be_continuous", "number_of_tasks", "planned_mode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,17 @@ def choose_mode(
             key=Options.EXECUTION_MODE.key,
         )
     return ModeChoice(False, obstacle)
+
+
+def planned_mode(
+    graph: Graph, settings: JobSettings, *, cores: int | None = None, obstacle: str | None = None
+) -> PlannedMode:
+    """The same for a plan, where a job that would be refused is no error."""
+    try:
+        choice = choose_mode(graph, settings, cores=cores, obstacle=obstacle)
+    except ConfigError as exc:
+        return PlannedMode(None, str(exc))
+    return PlannedMode("continuous" if choice.continuous else "epochs", choice.reason)
 
 
 def might_be_continuous(graph: Graph, settings: JobSettings) -> bool:

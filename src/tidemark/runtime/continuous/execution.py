@@ -6,6 +6,7 @@ what the driver contributes to a snapshot is what the tasks said at theirs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +46,8 @@ from tidemark.runtime.continuous.engine import TaskEngine
 from tidemark.runtime.continuous.outputs import Produced, TaskOutputs
 from tidemark.runtime.continuous.source import EnumeratedSource, make_continuous_source
 from tidemark.runtime.execution import JobExecution
-from tidemark.runtime.progress import add_numbers
+from tidemark.runtime.leadership import Leadership
+from tidemark.runtime.progress import TaskTimes, add_numbers
 from tidemark.runtime.sinks.task import row_tag
 from tidemark.runtime.snapshots import DriverState
 from tidemark.runtime.sources.positions import pack
@@ -70,15 +72,19 @@ class ContinuousExecution(JobExecution):
         clock: Clock,
         storage: StoragePlan,
         backend: BackendChoice,
+        leadership: Leadership | None = None,
     ) -> None:
         """Prepare a job; nothing runs yet. See `JobExecution`."""
-        super().__init__(graph, settings, job_id, engine, make_continuous_source, clock, storage, backend)
-        self._enumerated = {k: s for k, s in self.sources.items() if isinstance(s, EnumeratedSource)}
+        super().__init__(
+            graph, settings, job_id, engine, make_continuous_source, clock, storage, backend, leadership
+        )
         self._tasks = engine.tasks
         self._aligned = settings.checkpointing.mode is not CheckpointingMode.AT_LEAST_ONCE
         self._outputs = TaskOutputs(self._tasks)
         self._finished: set[int] = set()
         self._watermarks: dict[int, int] = {}
+        self._heard: dict[int, TaskProgress] = {}
+        """Task -> what it said last of this attempt."""
         self._task_metrics: dict[int, dict[str, Any]] = {}
         self._past_metrics: dict[str, Any] = {}
         self._restored_marks: dict[str, int] = {}
@@ -93,12 +99,19 @@ class ContinuousExecution(JobExecution):
         self._limits: dict[str, int] = {}
         self._moved = False
         self._drained = False
+        self._read_before = 0
+        """Records of earlier attempts."""
+
+    @property
+    def _enumerated(self) -> dict[int, EnumeratedSource]:
+        return {k: s for k, s in self.sources.items() if isinstance(s, EnumeratedSource)}
 
     # Attempts
 
     def start_attempt(self) -> None:
         """Bring everything to the newest usable snapshot, then start the tasks."""
         self._forget_tasks()
+        self._read_before = self.progress.records
         super().start_attempt()
         self.engine.start_tasks(self._directive_of_tasks())
         for source in self._enumerated.values():
@@ -112,6 +125,8 @@ class ContinuousExecution(JobExecution):
         self._outputs = TaskOutputs(self._tasks)
         self._finished.clear()
         self._watermarks.clear()
+        self._heard = {}
+        self.progress.forget_tasks()
         for metrics in self._task_metrics.values():
             add_numbers(self._past_metrics, metrics)
         self._task_metrics.clear()
@@ -248,10 +263,11 @@ class ContinuousExecution(JobExecution):
             self.progress.records_out[vertex] = self.progress.records_out.get(vertex, 0) + count
         for side, count in event.side_records.items():
             self.progress.side_records[side] = self.progress.side_records.get(side, 0) + count
-        total = event.busy_ms + event.waiting_ms + event.idle_ms
-        if total:
-            shares = event.busy_ms / total, event.waiting_ms / total, event.idle_ms / total
-            self.progress.shares[event.task] = shares
+        self.progress.spent(event.task, TaskTimes(event.busy_ms, event.waiting_ms, event.idle_ms))
+        if event.latency_ms is not None:
+            self.progress.latency_ms = event.latency_ms
+            self.latency.mark(self.clock.now(), event.latency_ms)
+        self._heard[event.task] = event
         self._watermarks[event.task] = event.watermark
         self.progress.watermark = min(self._watermarks.values(), default=MIN_WATERMARK)
         self._task_metrics[event.task] = event.metrics
@@ -334,13 +350,18 @@ class ContinuousExecution(JobExecution):
         commits = {
             sink.vertex.uid: data for sink in self.sinks.values() if (data := sink.prepare(checkpoint_id))
         }
-        self.progress.cut(checkpoint_id)
+        read = sum(event.records_in for event in told)
+        self.progress.cut(checkpoint_id, self._read_before + read)
         self.epoch += 1
         return DriverState(
             positions, commits, self._marks(told), self._partition_marks(told), self.epoch, self.lineage
         )
 
-    def _marks(self, told: list[TaskAcknowledged]) -> dict[str, int]:
+    def marks(self) -> dict[str, int]:
+        """Uid -> watermark, as tasks said last."""
+        return self._marks(list(self._heard.copy().values()))
+
+    def _marks(self, told: Sequence[TaskAcknowledged | TaskProgress]) -> dict[str, int]:
         marks = {}
         for vertex in {key for event in told for key in event.marks}:
             mark = combined([Mark(*event.marks[vertex]) for event in told if vertex in event.marks]).time

@@ -140,12 +140,14 @@ class _Loop:
         self._control.send([], pickle.dumps(event, 5))
 
     def _loop(self, task: ContinuousTask) -> None:
+        lease = self._message.lease_s
         while not task.ended:
             self._obey(task)
+            # Only here: a step may take longer than the lease, and the driver has spoken meanwhile.
+            if time.monotonic() - self._heard > lease:
+                raise WireClosed(f"no word from the driver for {lease:.0f} s")
             if not task.ended and not task.step():
                 self._wait(task)
-            if time.monotonic() - self._heard > self._message.lease_s:
-                raise WireClosed(f"no word from the driver for {self._message.lease_s:.0f} s")
 
     def _obey(self, task: ContinuousTask) -> None:
         while self._control.readable():
@@ -160,4 +162,4 @@ class _Loop:
             poller.register(link.fileno(), select.POLLIN)
         for fd in task.wake_fds():
             poller.register(fd, select.POLLIN)
-        poller.poll(task.patience() * 1000)
+        poller.poll(min(task.patience(), self._message.lease_s) * 1000)

@@ -45,6 +45,7 @@ from tidemark.protocol.tasks import (
 )
 from tidemark.runtime.continuous.channel_exchange import ChannelExchange, ChannelLink
 from tidemark.runtime.continuous.channel_time import ChannelTime
+from tidemark.runtime.continuous.latency import LatencyProbe
 from tidemark.runtime.continuous.shares import Shares
 from tidemark.runtime.continuous.sinks import RollingSink
 from tidemark.runtime.pipeline import Flow, TaskSink
@@ -123,6 +124,7 @@ class ContinuousTask:
         self._tell = tell
         self._clock = clock
         now = clock.now()
+        self.latency = LatencyProbe(time.perf_counter)
         self._time = ChannelTime(plan, directive.watermarks, directive.partition_marks, now)
         self._claims: dict[int, Mark] = {}
         self._exchanges = {
@@ -155,6 +157,8 @@ class ContinuousTask:
         self._readings: deque[_Reading] = deque()
         self._read_out: dict[int, dict[str, Any]] = {}
         """Source -> split that has ended -> where."""
+        self._newly_ended: dict[int, dict[str, Any]] = {}
+        """Of these, the ones the driver was not told of as progress."""
         self._barriers: deque[_Barrier] = deque()
         self._timers: dict[tuple[int, int], int] = {}
         self._settling = False
@@ -165,6 +169,8 @@ class ContinuousTask:
         self._learnt = 0
         self._ticked = now
         self._told = self._published = now
+        self._reported = 0
+        """Records the driver has been told of."""
         self._progress_ms = min([_PROGRESS_MS, *self._time.update_intervals()])
         self._finished = False
         self._read_at = 0
@@ -278,9 +284,13 @@ class ContinuousTask:
 
     def emit(self, vertex_id: int, tag: str | None, records: Records) -> None:
         """Pass on what a slot has answered."""
-        if self._plan.vertices[vertex_id].kind is NodeKind.SOURCE:
+        read = self._plan.vertices[vertex_id].kind is NodeKind.SOURCE
+        if read:
             self._flow.report.records_in += len(records)
+            self.latency.begin()
         self._flow.emit(vertex_id, tag, records)
+        if read:
+            self.latency.pushed()
         for vertex, newest in self._flow.stamped(fused=False):
             self._time.stamped(vertex, None, None, newest)
 
@@ -324,6 +334,9 @@ class ContinuousTask:
                 self._readings.append(reading)
                 continue
             records = reading.reader.read(_READ, 0.0)
+            aside = reading.reader.aside()
+            if aside is not None:
+                self._flow.take_aside(reading.source.id, aside)
             if records is None:
                 self._end_of_split(reading)
                 return True
@@ -335,15 +348,21 @@ class ContinuousTask:
             if len(records):
                 if timeout and len(records) < _READ:
                     self._read_at = self._clock.now() + timeout
+                self.latency.begin()
                 self._flow.push(reading.source.id, records)
+                self.latency.pushed()
                 for vertex, newest in self._flow.stamped(fused=True):
                     self._time.stamped(vertex, reading.source.id, reading.split.id, newest)
+                return True
+            if aside is not None:
                 return True
         return False
 
     def _end_of_split(self, reading: _Reading) -> None:
         source, split = reading.source.id, reading.split.id
-        self._read_out.setdefault(source, {})[split] = reading.reader.position()
+        position = reading.reader.position()
+        for known in (self._read_out, self._newly_ended):
+            known.setdefault(source, {})[split] = position
         reading.reader.close()
         self._time.close_split(source, split)
 
@@ -356,15 +375,13 @@ class ContinuousTask:
     # Time
 
     def refresh(self) -> None:
-        """Let generators emit, and ask subtasks that other tasks may have moved how far they are.
+        """Ask subtasks that other tasks may have moved how far they are.
 
         Nothing is asked while a barrier waits until nothing is under way: it would wait for that, too, and for ever
         where answers take longer than it is until the next question.
         """
         if self._barriers:
             return
-        self._ticked = self._clock.now()
-        self._time.tick(self._ticked)
         for vertex, exchange in self._exchanges.items():
             if exchange.vertex.kind is not NodeKind.SOURCE:
                 claim = self.claim(vertex)
@@ -385,7 +402,10 @@ class ContinuousTask:
     def _pass_time(self) -> None:
         """Refresh when it is time, tell slots what is new, and touch those that have a timer due."""
         now = self._clock.now()
-        if not 0 <= now - self._ticked < self._interval():
+        if not self._barriers and not 0 <= now - self._ticked < self._interval():
+            self._ticked = now
+            if self._directive.watermark_interval_ms:
+                self._time.tick(now)
             self.refresh()
         if self._time.changed:
             self._advance_time()
@@ -423,6 +443,8 @@ class ContinuousTask:
         encoded = pickle.dumps(request, 5)
         for exchange in self._exchanges.values():
             exchange.barrier(encoded)
+        # With this step the driver is told what was read in front of it.
+        self._told = self._clock.now() - self._progress_ms
         return True
 
     def _acknowledgement(self, checkpoint_id: int) -> TaskAcknowledged:
@@ -439,6 +461,7 @@ class ContinuousTask:
             self._close_parts(),
             self._time.marks(),
             self._time.partition_marks(),
+            self._reported + self._flow.report.records_in,
         )
 
     def _close_parts(self) -> dict[int, list[Any]]:
@@ -491,12 +514,16 @@ class ContinuousTask:
                 busy,
                 waiting,
                 idle,
-                {source: dict(splits) for source, splits in self._read_out.items()},
+                self._newly_ended,
                 staged,
                 dict(report.side_records),
                 self._time.groups(),
+                self._time.marks(self._claims),
+                self.latency.take(),
             )
         )
+        self._reported += report.records_in
         report.records_in = 0
         report.records_out.clear()
         report.side_records.clear()
+        self._newly_ended = {}

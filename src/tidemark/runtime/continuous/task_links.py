@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from tidemark.protocol.tasks import EndTask, Heartbeat, TaskCommand, TaskEvent, TaskLost
 from tidemark.rpc import Acceptor
-from tidemark.wire import Connection, SharedConnection, WireClosed, listen
+from tidemark.wire import Connection, WireClosed, listen
 
 __all__ = ["TaskLinks"]
 
@@ -40,7 +40,7 @@ class TaskLinks:
         listener, self.address = listen(listen_at)
         self._lock = threading.Lock()
         self._attempt = -1
-        self._connected: dict[int, SharedConnection] = {}
+        self._connected: dict[int, _Link] = {}
         self._early: dict[int, list[TaskCommand]] = {}
         """What tasks that have not connected yet are to be told."""
         self._events: queue.Queue[tuple[int, TaskEvent]] = queue.Queue(_EVENTS)
@@ -56,8 +56,8 @@ class TaskLinks:
         with self._lock:
             self._attempt = attempt
             old, self._connected, self._early = list(self._connected.values()), {}, {}
-        for connection in old:
-            connection.close()
+        for link in old:
+            link.close()
         self.events()
 
     def connected(self) -> int:
@@ -65,16 +65,13 @@ class TaskLinks:
         return len(self._connected)
 
     def tell(self, task: int, command: TaskCommand) -> None:
-        """Send a command, or keep it until the task has connected; a task that is gone says so in `events`."""
+        """Send a command soon, or when the task has connected; one that is gone says so in `events`. Never waits."""
         with self._lock:
-            connection = self._connected.get(task)
-            if connection is None:
+            link = self._connected.get(task)
+            if link is None:
                 self._early.setdefault(task, []).append(command)
-                return
-        try:
-            connection.send([], pickle.dumps(command, 5))
-        except WireClosed:
-            _log.debug("Task %s is gone and was not told %s", task, type(command).__name__)
+            else:
+                link.tell(command)
 
     def events(self) -> list[TaskEvent]:
         """What tasks of the attempt said since the last call."""
@@ -91,12 +88,9 @@ class TaskLinks:
         """Tell every task of the attempt that it is over, also those that connect later."""
         with self._lock:
             self._attempt = -1
-            connections, self._connected = list(self._connected.values()), {}
-        for connection in connections:
-            try:
-                connection.send([], pickle.dumps(EndTask(), 5))
-            except WireClosed:
-                continue
+            links, self._connected = list(self._connected.values()), {}
+        for link in links:
+            link.tell(EndTask())
 
     def close(self) -> None:
         """Stop listening and let go of every task."""
@@ -109,35 +103,35 @@ class TaskLinks:
             connection.set_timeout(_INTRODUCTION_S)
             (task, attempt), _body = connection.receive()
             connection.set_timeout(None)
-            shared = SharedConnection(connection)
-            if not self._introduce(int(task), int(attempt), shared):
+            if (link := self._introduce(int(task), int(attempt), connection)) is None:
                 connection.close()
                 return
         except (OSError, TypeError, ValueError) as exc:
             _log.warning("A connection that did not introduce itself as a task was dropped: %s", exc)
             connection.close()
             return
-        self._listen(int(task), int(attempt), shared)
+        try:
+            self._listen(int(task), int(attempt), connection)
+        finally:
+            link.close()
 
-    def _introduce(self, task: int, attempt: int, connection: SharedConnection) -> bool:
+    def _introduce(self, task: int, attempt: int, connection: Connection) -> _Link | None:
         """Take a task in, unless its attempt is over or it is there already: then Spark has started it twice."""
         with self._lock:
             if attempt != self._attempt or task in self._connected:
-                return False
+                return None
+            link = self._connected[task] = _Link(connection)
             for command in self._early.pop(task, []):
-                connection.send([], pickle.dumps(command, 5))
-            self._connected[task] = connection
-            return True
+                link.tell(command)
+            return link
 
-    def _listen(self, task: int, attempt: int, connection: SharedConnection) -> None:
+    def _listen(self, task: int, attempt: int, connection: Connection) -> None:
         try:
             while True:
                 _header, body = connection.receive()
                 self._put(attempt, pickle.loads(body))
         except WireClosed as exc:
             self._put(attempt, TaskLost(task, str(exc)))
-        finally:
-            connection.close()
 
     def _put(self, attempt: int, event: TaskEvent) -> None:
         while attempt == self._attempt and not self._closed.is_set():
@@ -151,5 +145,40 @@ class TaskLinks:
 
     def _beat(self) -> None:
         while not self._closed.wait(self._heartbeat_s):
-            for task in list(self._connected):
-                self.tell(task, Heartbeat())
+            for link in list(self._connected.values()):
+                link.beat()
+
+
+class _Link:
+    """One task that has connected; what it is told leaves in a thread of its own.
+
+    A task that waits until the driver has taken its rows does not read meanwhile. A driver that waited for it in turn
+    to take a command would wait for ever.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._commands: queue.SimpleQueue[TaskCommand | None] = queue.SimpleQueue()
+        threading.Thread(target=self._send, name="task-commands", daemon=True).start()
+
+    def tell(self, command: TaskCommand) -> None:
+        """Send a command behind those before."""
+        self._commands.put(command)
+
+    def beat(self) -> None:
+        """Let the task hear something, if it has nothing else to hear."""
+        if self._commands.empty():
+            self.tell(Heartbeat())
+
+    def close(self) -> None:
+        """Let go of the task."""
+        self._connection.close()
+        self._commands.put(None)
+
+    def _send(self) -> None:
+        while (command := self._commands.get()) is not None:
+            try:
+                self._connection.send([], pickle.dumps(command, 5))
+            except WireClosed:
+                _log.debug("A task is gone and was not told %s", type(command).__name__)
+                return

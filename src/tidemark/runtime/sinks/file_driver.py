@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,16 +18,15 @@ import msgspec
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.config import Options
 from tidemark.errors import ConfigError, FencedError, RestoreError, StorageError, StorageVerdict
-from tidemark.paths import is_local, join, name_of
+from tidemark.paths import is_local
 from tidemark.plan.vertex import Vertex
-from tidemark.runtime.sinks.claim import Claim
+from tidemark.runtime.sinks.claimed import ClaimedSink
 from tidemark.runtime.sinks.compaction import Compaction
-from tidemark.runtime.sinks.driver import Following, TransactionalSink
+from tidemark.runtime.sinks.driver import Following
 from tidemark.runtime.sinks.file_task import staging_token
 from tidemark.runtime.sinks.former_place import FormerPlace
-from tidemark.runtime.sinks.frontier import FRONTIER, Frontier, Progress, progress_of, read_frontier
+from tidemark.runtime.sinks.frontier import Frontier, Progress, progress_of, read_frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
-from tidemark.runtime.sinks.places import Place, open_place
 from tidemark.runtime.sinks.staged_checks import StagedChecks, Unpublished
 from tidemark.runtime.sinks.staged_files import (
     StagedFile,
@@ -44,7 +42,7 @@ __all__ = ["FilesSink"]
 _log = logging.getLogger(__name__)
 
 
-class FilesSink(TransactionalSink):
+class FilesSink(ClaimedSink):
     """Renames staged files to their final names; exactly-once, also between drivers of one lineage."""
 
     def __init__(
@@ -65,7 +63,7 @@ class FilesSink(TransactionalSink):
             compaction: Merges small files before they are published.
             allow_missing: Whether files that a driver before us may have published, or lost, need not be there.
         """
-        super().__init__(vertex)
+        super().__init__(vertex, base_path, job_id, "file sink")
         self._allow_missing = allow_missing
         self._compaction = compaction
         self._waiting: list[StagedFile] = []
@@ -76,14 +74,6 @@ class FilesSink(TransactionalSink):
         """The files that waited at the newest complete checkpoint."""
         self._merged: dict[int, list[StagedFile]] = {}
         """Checkpoint -> the files that went into others with it."""
-        self._base = base_path.rstrip("/") or "/"
-        self._job_id = job_id
-        self._opened: Place | None = None
-        self._directory = ""
-        self._claim: Claim | None = None
-        self._restored: CheckpointMetadata | None = None
-        self._frontier: Frontier | None = None
-        """The newest note, ours or that of the driver before us."""
         self._left: Sequence[CheckpointMetadata] = ()
         """Checkpoints whose output is to be taken back before anything is written."""
         self._published_elsewhere = b""
@@ -92,11 +82,6 @@ class FilesSink(TransactionalSink):
         """Final paths of what this driver has renamed since the note was last settled."""
         self._owing = False
         """Whether a complete checkpoint covers files that are not published yet."""
-
-    @property
-    def staging(self) -> str | None:
-        """The area of this driver's claim."""
-        return None if self._claim is None else join(self._base, self._claim.area)
 
     # The claim
 
@@ -127,8 +112,7 @@ class FilesSink(TransactionalSink):
             self._own(restored.sink_commits.get(self.vertex.uid, b""))
         with self._mapped("claimed"):
             self._refuse_behind(read_frontier(self._place, self._directory), restored, repeat, following)
-            subject = f"The file sink '{self.vertex.uid}' at '{self._base}' (lineage {lineage})"
-            claim = Claim.acquire(self._place, self._directory, self._job_id, subject)
+            claim = self._acquire(lineage)
             try:
                 # And again behind it, because the other one may have published meanwhile.
                 self._frontier = read_frontier(self._place, self._directory)
@@ -138,12 +122,6 @@ class FilesSink(TransactionalSink):
                 raise
         self._claim = claim
         self._owing = restored is not None
-
-    def verify_claim(self) -> None:
-        """Compare the claim with what is in the sink's own place."""
-        if self._claim is not None:
-            with self._mapped("looked at"):
-                self._claim.verify()
 
     def _refuse_behind(
         self,
@@ -228,15 +206,6 @@ class FilesSink(TransactionalSink):
         """Spans of this job's checkpoints whose output has been taken back."""
         frontier = self._frontier
         return frontier.withdrawn if frontier is not None and frontier.job_id == self._job_id else ()
-
-    def _note(self, frontier: Frontier) -> None:
-        assert self._claim is not None
-        try:
-            self._place.write(f"{self._claim.area}/{FRONTIER}", msgspec.json.encode(frontier))
-        except FileNotFoundError:
-            self._claim.verify()
-            raise
-        self._frontier = frontier
 
     # The two phases
 
@@ -475,14 +444,7 @@ class FilesSink(TransactionalSink):
         What is published stays noted where snapshots remain that a job could be started from, and files that
         one of them covers stay staged if they could not be published.
         """
-        self._prepared, self._pending = {}, []
-        if self._claim is None:
-            return
-        with self._mapped("closed"):
-            if self._claim.is_held() and not (restorable and self._owing):
-                self._sweep(self._covered)
-            self._claim.release(keep_area=restorable)
-        self._claim = None
+        self._release(self._covered, restorable=restorable, keep=restorable and self._owing)
 
     # Files
 
@@ -520,30 +482,3 @@ class FilesSink(TransactionalSink):
     def _legacy_job(self) -> str:
         """The job of 0.1.0 that the snapshot comes from; lineages are younger."""
         return "" if self._restored is None or self._restored.lineage else self._restored.job_id
-
-    def _sweep(self, kept: Iterable[StagedFile] = ()) -> None:
-        """Delete whatever is staged and not to be kept."""
-        assert self._claim is not None, "a sink is claimed before it is used"
-        stays = {FRONTIER, *(name_of(file.staged) for file in kept)}
-        for name in self._place.names(self._claim.area):
-            if name not in stays:
-                self._place.remove(f"{self._claim.area}/{name}")
-
-    @property
-    def _place(self) -> Place:
-        # Not in the constructor: it may import a file system's driver, and the sink may never be used.
-        if self._opened is None:
-            self._opened = open_place(self._base)
-        return self._opened
-
-    @contextmanager
-    def _mapped(self, verb: str) -> Iterator[None]:
-        try:
-            yield
-        except ConfigError:
-            raise
-        except (OSError, ImportError, ValueError) as exc:
-            raise StorageError(
-                f"The file sink '{self.vertex.uid}' at '{self._base}' cannot be {verb}: {exc}.",
-                path=self._base,
-            ) from exc

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.errors import MetadataError
 from tidemark.paths import is_local, name_of, parent, same_host
-from tidemark.runtime.sinks.claim import areas_of
+from tidemark.runtime.claim import areas_of
+from tidemark.runtime.places import open_place
 from tidemark.runtime.sinks.frontier import Progress, progress_of, read_frontier
-from tidemark.runtime.sinks.places import open_place
 from tidemark.runtime.sinks.staged_files import StagedFile, locate
 
 __all__ = ["FormerPlace"]

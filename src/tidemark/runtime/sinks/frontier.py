@@ -16,8 +16,8 @@ import msgspec
 
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.errors import StorageError, StorageVerdict
-from tidemark.runtime.sinks.claim import areas_of
-from tidemark.runtime.sinks.places import Place
+from tidemark.runtime.claim import areas_of
+from tidemark.runtime.places import Place
 
 __all__ = ["FRONTIER", "Frontier", "Progress", "progress_of", "read_frontier"]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tidemark.config import Options
 from tidemark.errors import StorageError, StorageVerdict
 from tidemark.paths import parent
+from tidemark.runtime.places import Place
 from tidemark.runtime.sinks.frontier import Progress
-from tidemark.runtime.sinks.places import Place
 from tidemark.runtime.sinks.staged_files import StagedFile
 
 __all__ = ["StagedChecks", "Unpublished"]

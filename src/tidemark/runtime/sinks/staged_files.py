@@ -20,7 +20,7 @@ import xxhash
 
 from tidemark.errors import ConfigError, MetadataError
 from tidemark.paths import is_local, local_path
-from tidemark.runtime.sinks.claim import AREA
+from tidemark.runtime.claim import AREA
 
 __all__ = [
     "StagedFile",

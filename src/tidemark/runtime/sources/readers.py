@@ -7,7 +7,8 @@ it lives as long as the attempt; in epochs (`shares`) as long as one task.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tidemark.api.specs import (
@@ -25,11 +26,20 @@ from tidemark.runtime.sources.enumeration import AssignedSplit, BringsReaders
 from tidemark.runtime.sources.files import open_binary
 from tidemark.runtime.sources.plain_data import plain
 from tidemark.runtime.sources.socket_lines import SocketLines
+from tidemark.runtime.sources.split_sources import split_source_of
 from tidemark.runtime.sources.splits import FileSplit, normalizer_of
 
-__all__ = ["Reader", "open_reader"]
+__all__ = ["Aside", "Reader", "open_reader"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What a reader came upon beside records: elements for side outputs, by tag, and what is to be counted."""
+
+    sides: Mapping[str, Records]
+    counts: Mapping[str, int]
 
 
 class Reader(ABC):
@@ -49,6 +59,10 @@ class Reader(ABC):
 
     def watermark(self) -> int | None:
         """How far event time is behind what was read, if the split itself says so; None: it never does."""
+        return None
+
+    def aside(self) -> Aside | None:
+        """What the last `read` came upon beside its records, if anything; to be asked for once, behind it."""
         return None
 
     def wake_fd(self) -> int | None:
@@ -115,6 +129,9 @@ class _NamedReader(Reader):
 
     def watermark(self) -> int | None:
         return _call(self._vertex, self._reader.watermark)
+
+    def aside(self) -> Aside | None:
+        return _call(self._vertex, self._reader.aside)
 
     def wake_fd(self) -> int | None:
         return _call(self._vertex, self._reader.wake_fd)
@@ -245,9 +262,10 @@ class _UserReader(Reader):
 
     def __init__(self, vertex: Vertex, assigned: AssignedSplit, subtask: int) -> None:
         self._normalize = normalizer_of(vertex.output_type)
+        self._side_types = vertex.side_types
         self._id = assigned.id
         self._subtask = subtask
-        reader = vertex.spec.source.open(assigned.split, assigned.position)
+        reader = split_source_of(vertex.spec).open(assigned.split, assigned.position)
         if not isinstance(reader, SplitReader):
             raise TypeError(f"open() of split '{self._id}' gave {reader!r} instead of a SplitReader.")
         self._reader = reader
@@ -275,6 +293,19 @@ class _UserReader(Reader):
     def position(self) -> Any:
         """What the user's reader says, as it will come out of a snapshot."""
         return plain(self._reader.position(), f"The position of split '{self._id}'")
+
+    def aside(self) -> Aside | None:
+        """Elements for side outputs that somebody reads, of the types they are read as, and counters."""
+        outputs, counts = self._reader.side_outputs(), self._reader.counts()
+        if not outputs and not counts:
+            return None
+        sides = {}
+        for tag, values in outputs.items():
+            if values and tag in self._side_types:
+                normalize = normalizer_of(self._side_types[tag])
+                elements = list(values) if normalize is None else list(map(normalize, values))
+                sides[tag] = Records(elements, None, self._subtask)
+        return Aside(sides, counts)
 
     def wake_fd(self) -> int | None:
         """The user's."""

@@ -15,7 +15,7 @@ from typing import Any
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.records import Records
 from tidemark.runtime.sources.enumeration import AssignedSplit
-from tidemark.runtime.sources.readers import open_reader
+from tidemark.runtime.sources.readers import Aside, open_reader
 from tidemark.runtime.sources.splits import READ_BATCH
 
 __all__ = ["Reached", "SplitShare", "read_share"]
@@ -46,8 +46,8 @@ class Reached:
 
 def read_share(
     vertex: Vertex, share: SplitShare, subtask: int, reached: dict[str, Reached]
-) -> Iterator[tuple[str, Records]]:
-    """Records with the split they are from; at the end `reached` says where the splits stand that were asked.
+) -> Iterator[tuple[str, Records | Aside]]:
+    """Records and what was found beside them, with the split they are from; at the end `reached` says how far each is.
 
     Splits take turns. One that has nothing any more is left until the next epoch, so that whoever has much does not
     wait for it.
@@ -67,9 +67,14 @@ def read_share(
                     return
                 records = reader.read(min(left, READ_BATCH), patience_s if first else 0.0)
                 read = 0 if records is None else len(records)
+                aside = reader.aside()
+                if aside is not None:
+                    yield split_id, aside
                 if records is not None and read:
                     left -= read
                     yield split_id, records
                     again.append((split_id, reader, patience_s))
-                reached[split_id] = Reached(reader.position(), records is None, first and not read)
+                reached[split_id] = Reached(
+                    reader.position(), records is None, first and not read and aside is None
+                )
             turns, first = again, False

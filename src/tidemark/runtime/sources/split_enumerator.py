@@ -15,6 +15,7 @@ from tidemark.clock import Clock
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.enumeration import AssignedSplit, Enumerator, naming
 from tidemark.runtime.sources.plain_data import plain
+from tidemark.runtime.sources.split_sources import split_source_of
 
 __all__ = ["SplitEnumerator"]
 
@@ -49,7 +50,8 @@ class SplitEnumerator(Enumerator):
     def __init__(self, vertex: Vertex, clock: Clock) -> None:
         super().__init__(vertex)
         self._clock = clock
-        self._interval: int | None = vertex.spec.source.discovery_interval_ms
+        source = split_source_of(vertex.spec)
+        self._interval: int | None = source.discovery_interval_ms
         self.bounded = self._interval is None
         self._source: SplitSource[Any] | None = None
         self._known: dict[str, _Known] = {}
@@ -66,7 +68,7 @@ class SplitEnumerator(Enumerator):
         self._discovered_at = None
         stored = None if position is None else msgspec.convert(position, _Stored)
         with naming(self.vertex):
-            self._source = cloudpickle.loads(cloudpickle.dumps(self.vertex.spec.source))
+            self._source = cloudpickle.loads(cloudpickle.dumps(split_source_of(self.vertex.spec)))
             if stored is None:
                 self._known = {split.id: _Known(split) for split in self._checked(self._source.enumerate())}
                 self._discovered_at = self._clock.now()
@@ -75,9 +77,18 @@ class SplitEnumerator(Enumerator):
                     key: _Known(Split(key, of.data), of.position, of.ended)
                     for key, of in stored.splits.items()
                 }
+                self._let_restore(self._source)
         # Before anything is discovered: it hands out its own.
         assigned = [_assigned(known) for known in self._known.values() if not known.ended]
         return assigned + self.discover(self._clock.now())
+
+    def _let_restore(self, source: SplitSource[Any]) -> None:
+        live = [(known.split, known.position) for known in self._known.values() if not known.ended]
+        given = source.restore(live)
+        positions = {split.id: position for split, position in given}
+        for split in self._checked([split for split, _ in given]):
+            position = plain(positions[split.id], f"The position of split '{split.id}'")
+            self._known[split.id] = replace(self._known[split.id], split=split, position=position)
 
     def is_due(self, now_ms: int) -> bool:
         """Whether `discover` would ask the user's source."""

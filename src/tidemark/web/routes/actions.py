@@ -6,10 +6,12 @@ What takes a while answers at once with an id to poll.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from tidemark.config.options import MAX_PARALLELISM_LIMIT
 from tidemark.errors import TidemarkError
 from tidemark.futures import CompletableFuture
 from tidemark.paths import absolute
@@ -19,8 +21,6 @@ from tidemark.web.triggers import Operation
 from tidemark.web.view import JobView
 
 __all__ = ["ROUTES"]
-
-_RUNNING = frozenset({"CREATED", "RUNNING", "RESTARTING"})
 
 
 class _SavepointBody(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
@@ -48,9 +48,9 @@ class _DisposalBody(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
 
 def _running(call: Call) -> JobView:
     view = call.job()
-    status = view.facts().status
-    if status not in _RUNNING:
-        raise ApiError(409, f"Job {view.job_id} is {status}; only a running job can do that.")
+    facts = view.facts()
+    if not facts.is_controllable:
+        raise ApiError(409, f"Job {view.job_id} is {facts.status}; only a running job can do that.")
     return view
 
 
@@ -58,39 +58,69 @@ def _directory(given: str | None) -> str | None:
     return None if given is None else absolute(given)
 
 
-def _started(call: Call, kind: str, future: CompletableFuture[str], wanted: str | None) -> Answer:
-    """The id to poll; what is refused at once is an error at once."""
-    if future.done() and (error := future.exception(0)) is not None and isinstance(error, TidemarkError):
-        raise error
-    return Answer({"request-id": call.triggers.add(call.path["jobid"], kind, future, _checked(wanted))}, 202)
-
-
-def _checked(wanted: str | None) -> str | None:
+def _started(
+    call: Call, kind: str, wanted: str | None, start: Callable[[], CompletableFuture[str]], status: int = 202
+) -> Answer:
+    """The id to poll."""
     if wanted is not None and not (0 < len(wanted) <= 64 and wanted.replace("-", "").isalnum()):
         raise ApiError(400, "'triggerId' must be up to 64 letters and digits.")
-    return wanted
+
+    def start_or_refuse() -> CompletableFuture[str]:
+        future = start()
+        if future.done() and isinstance(error := future.exception(0), TidemarkError):
+            # What is refused at once is an error at once.
+            raise error
+        return future
+
+    begun = call.triggers.begin(call.path["jobid"], kind, start_or_refuse, wanted)
+    return Answer({"request-id": begun}, status)
+
+
+def _check_format(wanted: str | None) -> None:
+    if wanted == "NATIVE":
+        raise ApiError(501, "Savepoints are always CANONICAL, so that every backend can start from them.")
+    if wanted not in (None, "CANONICAL"):
+        raise ApiError(400, f"Unknown formatType '{wanted[:40]}'. Use CANONICAL.")
 
 
 def _savepoint(call: Call) -> Answer:
     body = call.parsed(_SavepointBody)
-    view, trigger = _running(call), _checked(body.trigger_id)
-    future = view.savepoint(_directory(body.target_directory))
-    if body.cancel_job:
-        future.then_accept(lambda _path: view.cancel())
-    return _started(call, "savepoints", future, trigger)
+    _check_format(body.format_type)
+    directory = _directory(body.target_directory)
+
+    def start() -> CompletableFuture[str]:
+        view = _running(call)
+        future = view.savepoint(directory)
+        if body.cancel_job:
+            future.then_accept(lambda _path: view.cancel())
+        return future
+
+    return _started(call, "savepoints", body.trigger_id, start)
 
 
 def _checkpoint(call: Call) -> Answer:
     body = call.parsed(_CheckpointBody)
-    trigger = _checked(body.trigger_id)
-    return _started(call, "checkpoints", _running(call).checkpoint_now(), trigger)
+    wanted = body.checkpoint_type
+    if wanted not in (None, "CONFIGURED", "FULL", "INCREMENTAL"):
+        raise ApiError(400, f"Unknown checkpointType '{wanted[:40]}'. Use CONFIGURED.")
+
+    def start() -> CompletableFuture[str]:
+        view = _running(call)
+        kind = "INCREMENTAL" if view.facts().incremental else "FULL"
+        if wanted not in (None, "CONFIGURED", kind):
+            raise ApiError(
+                501, f"Checkpoints of this job are {kind}. A savepoint is always complete in itself."
+            )
+        return view.checkpoint_now()
+
+    return _started(call, "checkpoints", body.trigger_id, start)
 
 
 def _stop(call: Call) -> Answer:
     body = call.parsed(_StopBody)
-    trigger = _checked(body.trigger_id)
-    future = _running(call).stop(body.drain, _directory(body.target_directory))
-    return _started(call, "stop", future, trigger)
+    _check_format(body.format_type)
+    directory = _directory(body.target_directory)
+    return _started(call, "stop", body.trigger_id, lambda: _running(call).stop(body.drain, directory))
 
 
 def _cancel(call: Call) -> Answer:
@@ -107,13 +137,18 @@ def _cancel(call: Call) -> Answer:
     return Answer({}, 202)
 
 
-def _rescale(call: Call) -> Any:
+def _rescale(call: Call) -> Answer:
     call.job()
-    raise ApiError(
-        501,
-        "A job cannot be rescaled from outside: only its program can build its graph again. Stop it with a savepoint "
-        "(POST /jobs/:id/stop) and start it with 'tidemark run -s PATH -p N'.",
-    )
+    given = call.query.get("parallelism", "")
+    if len(given) > 5 or not (
+        given.isascii() and given.isdigit() and 1 <= int(given) <= MAX_PARALLELISM_LIMIT
+    ):
+        raise ApiError(400, f"'parallelism' must be a number from 1 to {MAX_PARALLELISM_LIMIT}.")
+    return _started(call, "rescaling", None, lambda: _running(call).rescale(int(given)), 200)
+
+
+def _rescale_status(call: Call) -> dict[str, Any]:
+    return _outcome(_found(call, call.path["jobid"], "rescaling"), {})
 
 
 def _outcome(operation: Operation, result: dict[str, Any]) -> dict[str, Any]:
@@ -201,8 +236,11 @@ def _dispose(call: Call) -> Answer:
         except Exception as exc:
             future.set_exception(exc)
 
-    threading.Thread(target=run, name="savepoint-disposal", daemon=True).start()
-    return Answer({"request-id": call.triggers.add("", "disposal", future)}, 202)
+    def start() -> CompletableFuture[str]:
+        threading.Thread(target=run, name="savepoint-disposal", daemon=True).start()
+        return future
+
+    return Answer({"request-id": call.triggers.begin("", "disposal", start)}, 202)
 
 
 def _disposal_status(call: Call) -> dict[str, Any]:
@@ -240,8 +278,9 @@ ROUTES = (
         status=202,
     ),
     Route("PATCH", _JOB, _cancel, "Cancel a job", ("mode",), status=202),
-    Route("POST", f"{_JOB}/rescaling", _rescale, "Refused: says what to do instead", ("parallelism",)),
-    Route("PATCH", f"{_JOB}/rescaling", _rescale, "Refused: says what to do instead", ("parallelism",)),
+    Route("POST", f"{_JOB}/rescaling", _rescale, "Go on with another parallelism", ("parallelism",)),
+    Route("PATCH", f"{_JOB}/rescaling", _rescale, "Go on with another parallelism", ("parallelism",)),
+    Route("GET", f"{_JOB}/rescaling/{{triggerid}}", _rescale_status, "How a rescaling went"),
     Route(
         "POST", "/savepoint-disposal", _dispose, "Delete a savepoint", body=("savepoint-path",), status=202
     ),

@@ -7,12 +7,10 @@ from collections import Counter
 from typing import Any
 
 from tidemark.web.calls import ApiError, Call, Route, Text
-from tidemark.web.facts import JobFacts
+from tidemark.web.metric_values import listed
 from tidemark.web.version import REVISION, VERSION
 
-__all__ = ["ROUTES", "process_metrics"]
-
-_RUNNING = frozenset({"CREATED", "RUNNING", "RESTARTING", "CANCELLING", "FAILING"})
+__all__ = ["ROUTES"]
 
 
 def _config(_call: Call) -> dict[str, Any]:
@@ -28,8 +26,8 @@ def _config(_call: Call) -> dict[str, Any]:
 
 def _overview(call: Call) -> dict[str, Any]:
     facts = [view.facts() for view in call.jobs.all()]
-    counts = Counter(["RUNNING" if job.status in _RUNNING else job.status for job in facts])
-    slots = sum(len(job.slots) for job in facts if job.status in _RUNNING)
+    counts = Counter(["RUNNING" if job.is_live else job.status for job in facts])
+    slots = sum(len(job.slots) for job in facts if job.is_live)
     return {
         "taskmanagers": slots,
         "slots-total": slots,
@@ -47,28 +45,20 @@ def _jobmanager_config(call: Call) -> list[dict[str, str]]:
     return [{"key": key, "value": value} for key, value in sorted(call.jobs.configuration().items())]
 
 
-def process_metrics(job: JobFacts) -> dict[str, float]:
-    """Flink's names for what is known of a driver's process."""
-    return {
-        "Status.JVM.Memory.Heap.Used": job.rss,
-        "Status.JVM.CPU.Time": round(job.cpu_s * 1e9),
-        "numRunningJobs": int(job.status in _RUNNING),
-        "numRegisteredTaskManagers": len(job.slots),
-        "taskSlotsTotal": len(job.slots),
+def _jobmanager_metrics(call: Call) -> list[dict[str, Any]]:
+    """Flink's names for what is known of the drivers' processes, each of which may have several jobs."""
+    jobs = [facts for view in call.jobs.all() if (facts := view.facts()).is_live]
+    drivers = {(job.host, job.pid): job for job in jobs}.values()
+    slots = sum(len(job.slots) for job in jobs)
+    found = {
+        "Status.JVM.Memory.Heap.Used": sum(driver.rss for driver in drivers),
+        "Status.JVM.CPU.Time": round(sum(driver.cpu_s for driver in drivers) * 1e9),
+        "numRunningJobs": len(jobs),
+        "numRegisteredTaskManagers": slots,
+        "taskSlotsTotal": slots,
         "taskSlotsAvailable": 0,
     }
-
-
-def _jobmanager_metrics(call: Call) -> list[dict[str, Any]]:
-    total: Counter[str] = Counter()
-    for view in call.jobs.all():
-        facts = view.facts()
-        if facts.status in _RUNNING:
-            total.update(process_metrics(facts))
-    wanted = call.query.get("get")
-    if wanted is None:
-        return [{"id": name} for name in total]
-    return [{"id": name, "value": str(total[name])} for name in wanted.split(",") if name in total]
+    return listed(found, call.query.get("get"))
 
 
 def _jobmanager_logs(call: Call) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def _vertex(call: Call) -> list[dict[str, Any]]:
     values = {
         f"{subtask.index}.{name}": value
         for subtask in vertex_subtasks(vertex)
-        for name, value in subtask_metrics(vertex, subtask).items()
+        for name, value in subtask_metrics(subtask).items()
     }
     return listed(values, call.query.get("get"))
 
@@ -38,7 +38,7 @@ def _vertex(call: Call) -> list[dict[str, Any]]:
 def _subtasks(call: Call) -> list[dict[str, Any]]:
     vertex, chosen = call.vertex(), call.query.get("subtasks")
     values = [
-        subtask_metrics(vertex, subtask)
+        subtask_metrics(subtask)
         for subtask in vertex_subtasks(vertex)
         if not chosen or str(subtask.index) in chosen.split(",")
     ]

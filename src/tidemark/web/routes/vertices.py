@@ -10,6 +10,9 @@ from tidemark.web.facts import JobFacts, SubtaskFacts, VertexFacts, slot_id
 
 __all__ = ["ROUTES"]
 
+_LOW, _HIGH = 0.1, 0.5
+"""Up to which share of waiting Flink calls back-pressure ok, and low."""
+
 
 def _subtasks(vertex: VertexFacts) -> list[SubtaskFacts]:
     """One for every index; of those that run in tasks, or have said nothing yet, only the index is known."""
@@ -30,14 +33,10 @@ def _subtask(job: JobFacts, vertex: VertexFacts, subtask: SubtaskFacts) -> dict[
         "duration": job_json.duration(job),
         "taskmanager-id": slot_id(job.job_id, subtask.index) if vertex.in_slots else "(tasks)",
         "metrics": {
-            "read-bytes": 0,
-            "write-bytes": 0,
-            "read-records": subtask.records_in,
-            "write-records": subtask.records_out,
-            "accumulated-busy-time": subtask.busy_ms,
-            "accumulated-idle-time": max(0, job_json.duration(job) - subtask.busy_ms),
-            "accumulated-backpressured-time": 0,
-            "busy": subtask.busy,
+            **job_json.io_metrics(
+                subtask.records_in, subtask.records_out, [subtask.times] if subtask.times else []
+            ),
+            **job_json.shares_of(subtask.shares),
             "watermark": subtask.watermark,
         },
     }
@@ -80,26 +79,33 @@ def _watermarks(call: Call) -> list[dict[str, Any]]:
     ]
 
 
+def _level(ratio: float) -> str:
+    """Flink's words."""
+    return "ok" if ratio <= _LOW else "low" if ratio <= _HIGH else "high"
+
+
 def _backpressure(call: Call) -> dict[str, Any]:
     vertex = call.vertex()
-    if not vertex.in_slots:
+    known = {subtask.index: subtask.shares for subtask in vertex.subtasks if subtask.shares is not None}
+    if not known:
         # Flink's word for "nobody knows".
         return {"status": "deprecated", "subtasks": []}
+    worst = _level(max(shares.backpressured for shares in known.values()))
     return {
         "status": "ok",
-        "backpressureLevel": "ok",
-        "backpressure-level": "ok",
+        "backpressureLevel": worst,
+        "backpressure-level": worst,
         "end-timestamp": call.job().facts().now,
         "subtasks": [
             {
-                "subtask": subtask.index,
-                "backpressureLevel": "ok",
-                "backpressure-level": "ok",
-                "ratio": 0.0,
-                "busyRatio": subtask.busy,
-                "idleRatio": None if subtask.busy is None else round(1 - subtask.busy, 4),
+                "subtask": index,
+                "backpressureLevel": _level(shares.backpressured),
+                "backpressure-level": _level(shares.backpressured),
+                "ratio": shares.backpressured,
+                "busyRatio": shares.busy,
+                "idleRatio": shares.idle,
             }
-            for subtask in _subtasks(vertex)
+            for index, shares in sorted(known.items())
         ],
     }
 

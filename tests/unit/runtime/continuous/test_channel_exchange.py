@@ -11,6 +11,7 @@ from tidemark.protocol.channels import FrameKind
 from tidemark.protocol.failure import OperatorFailed
 from tidemark.protocol.frames import EMPTY
 from tidemark.runtime.continuous.channel_exchange import ChannelExchange
+from tidemark.runtime.continuous.latency import LatencyProbe
 from tidemark.runtime.watermarks import Mark
 
 RECORDS, TOUCH, BARRIER = FrameKind.RECORDS, FrameKind.TOUCH, FrameKind.BARRIER
@@ -20,6 +21,8 @@ class Owner:
     def __init__(self):
         self.mark = Mark(0)
         self.log = []
+        self.now = 0.0
+        self.latency = LatencyProbe(lambda: self.now)
 
     def claim(self, vertex):
         return self.mark
@@ -186,3 +189,21 @@ def test_only_links_with_a_frame_in_flight_are_waited_for(exchange, links):
     assert exchange.waiting() == []
     exchange.send(1, 0, 1, b"a")
     assert exchange.waiting() == [links[1]]
+
+
+def test_latency_lasts_until_the_last_frame_of_a_read_is_answered(exchange, links, owner):
+    exchange.send(0, 0, 1, b"before")
+    owner.latency.begin()
+    exchange.send(0, 0, 1, b"a")
+    exchange.send(1, 0, 1, b"b")
+    owner.latency.pushed()
+    exchange.send(1, 0, 1, b"behind")
+
+    for slot, seconds in ((0, 1.0), (0, 2.0), (1, 4.0)):
+        assert owner.latency.take() is None
+        owner.now += seconds
+        links[slot].answer()
+        exchange.poll()
+
+    assert owner.latency.take() == 7000.0
+    assert exchange.under_way, "what was sent behind is still on its way"

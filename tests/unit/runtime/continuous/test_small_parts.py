@@ -7,6 +7,7 @@ from tests.unit.runtime.continuous.links import plan_of
 from tidemark.api.graph import NodeKind
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.reports import TaskReport
+from tidemark.runtime.continuous.latency import LatencyProbe
 from tidemark.runtime.continuous.shares import Shares
 from tidemark.runtime.continuous.sinks import RollingSink
 from tidemark.runtime.continuous.source import EnumeratedSource
@@ -81,6 +82,43 @@ def test_time_is_busy_within_a_step_and_waiting_or_idle_between_them():
 
     assert shares.take() == (10_000, 4_000, 17_000)
     assert shares.take() == (0, 0, 0)
+
+
+def test_a_read_is_followed_through_all_its_hops_and_one_at_a_time():
+    now = [0.0]
+    probe = LatencyProbe(lambda: now[0])
+    probe.begin()
+    assert probe.sent()
+    probe.pushed()
+    assert not probe.sent(), "that frame is of something else"
+
+    now[0] = 1.0
+    probe.resume()
+    assert probe.sent(), "the answer goes on to another slot"
+    probe.answered()
+    probe.begin()
+    assert not probe.sent(), "one is still followed"
+    probe.pushed()
+    assert probe.take() is None
+
+    now[0] = 1.5
+    probe.resume()
+    probe.answered()
+    assert (probe.take(), probe.take()) == (1500.0, None)
+
+
+def test_a_read_that_goes_nowhere_is_over_when_it_is_pushed():
+    now = [0.0]
+    probe = LatencyProbe(lambda: now[0])
+    probe.begin()
+    now[0] = 0.25
+    probe.pushed()
+    probe.begin()
+    now[0] = 9.0
+    probe.pushed()
+
+    assert probe.take() == 250.0, "no other one is followed before this one is told"
+    assert probe.take() is None
 
 
 WORKER = Worker("test")

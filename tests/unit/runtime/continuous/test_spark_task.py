@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,41 @@ import pytest
 from tidemark import Configuration, StreamExecutionEnvironment
 from tidemark.plan.job_plan import build_plan
 from tidemark.plan.vertex import dump_functions
-from tidemark.protocol.tasks import EndTask, TaskDirective, TaskEvent, TaskStarted
+from tidemark.protocol.tasks import (
+    AddSplits,
+    EndTask,
+    NoMoreSplits,
+    TaskDirective,
+    TaskEvent,
+    TaskLost,
+    TaskProgress,
+    TaskStarted,
+)
 from tidemark.runtime.continuous.spark_task import TaskMessage, endless_function
 from tidemark.runtime.continuous.task_links import TaskLinks
+from tidemark.runtime.sources.enumeration import AssignedSplit
+from tidemark.runtime.sources.splits import IndexSplit
 from tidemark.runtime.spark_task import TaskClosure
 
 TOKEN = b"t" * 32
+SOURCE = 1
+"""Number of the first vertex of a graph."""
 LONG_S = 300.0
 """A lease nothing here waits for."""
 
 
-@pytest.fixture
-def closure() -> TaskClosure:
+def closure_of(function: Callable[[int], int]) -> TaskClosure:
     """A job without slots: a collection that is printed."""
     env = StreamExecutionEnvironment.get_execution_environment(Configuration())
-    env.from_collection([1, 2, 3]).print()
+    env.from_collection([1, 2, 3]).map(function).print()
     graph, settings, _ = env._prepared("job")
     plan = build_plan(graph, settings, "job")
     return TaskClosure(plan.with_vertices({}), dump_functions(list(plan.vertices.values())), TOKEN)
+
+
+@pytest.fixture
+def closure() -> TaskClosure:
+    return closure_of(lambda value: value)
 
 
 @pytest.fixture
@@ -52,10 +70,13 @@ def start(closure: TaskClosure, links: TaskLinks, lease_s: float) -> threading.T
     return thread
 
 
-def heard(links: TaskLinks, kind: type) -> list[TaskEvent]:
+def heard(
+    links: TaskLinks, kind: type, wanted: Callable[[Any], bool] = lambda _event: True
+) -> list[TaskEvent]:
     deadline = time.monotonic() + 120
     events: list[TaskEvent] = []
-    while not any(isinstance(event, kind) for event in events):
+    while not any(isinstance(event, kind) and wanted(event) for event in events):
+        assert not any(isinstance(event, TaskLost) for event in events), events
         assert time.monotonic() < deadline, f"no {kind.__name__} among {events}"
         events += links.events()
         time.sleep(0.005)
@@ -82,6 +103,30 @@ def test_a_task_that_hears_nothing_for_the_lease_ends_by_itself(
     thread.join(120)
 
     assert not thread.is_alive(), "the link is whole, but nobody speaks on it"
+
+
+def test_a_task_that_works_longer_than_the_lease_has_heard_the_driver_meanwhile(tmp_path: Path) -> None:
+    lease_s = 0.5
+
+    def slow(value: int) -> int:
+        time.sleep(lease_s)
+        return value
+
+    driver = TaskLinks(TOKEN, f"unix:{tmp_path}/tasks.sock", heartbeat_s=0.05)
+    driver.begin(1)
+    try:
+        thread = start(closure_of(slow), driver, lease_s)
+        heard(driver, TaskStarted)
+        driver.tell(0, AddSplits(SOURCE, [AssignedSplit("0", IndexSplit(0, 3), 0)]))
+        driver.tell(0, NoMoreSplits(SOURCE))
+
+        told = heard(driver, TaskProgress, lambda event: event.finished)
+
+        assert not [event for event in told if isinstance(event, TaskLost)]
+        assert thread.is_alive()
+    finally:
+        driver.close()
+    thread.join(120)
 
 
 def test_a_task_without_its_driver_ends_at_once(closure: TaskClosure, links: TaskLinks) -> None:

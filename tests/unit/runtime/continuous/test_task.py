@@ -7,7 +7,7 @@ import pickle
 import pytest
 from tests.unit.runtime.continuous.links import FakeLink, plan_of
 
-from tidemark import SourceFunction, Types
+from tidemark import SourceFunction, Split, SplitReader, SplitSource, Types, WatermarkStrategy
 from tidemark.api.graph import NodeKind
 from tidemark.checkpoint.layout import savepoint_location
 from tidemark.clock import ManualClock
@@ -56,15 +56,50 @@ def pulled(env):
     env.add_source(Never()).print()
 
 
+class Drops(SplitSource):
+    """Splits with two records, one after the other, and then nothing for now."""
+
+    bounded = False
+
+    def enumerate(self):
+        return [Split("0")]
+
+    def open(self, split, position):
+        return Drop()
+
+
+class Drop(SplitReader):
+    def __init__(self):
+        self.left = [10, 20]
+        self.last = []
+
+    def read(self, max_records, timeout_ms):
+        self.last, self.left = self.left[:1], self.left[1:]
+        return self.last
+
+    def timestamps(self):
+        return self.last
+
+    def position(self):
+        return 0
+
+
+def dropped(env):
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    env.from_source(Drops(), strategy, "drops", Types.LONG()).key_by(lambda v: v, Types.LONG()).map(
+        lambda v: v
+    ).print()
+
+
 class Task:
     """The only task of a job with one slot."""
 
-    def __init__(self, build=counted):
+    def __init__(self, build=counted, **settings):
         self.plan = plan_of(build)
         self.links: list[FakeLink] = []
         self.told: list[object] = []
         self.clock = ManualClock()
-        directive = TaskDirective(attempt=3, tasks=1)
+        directive = TaskDirective(attempt=3, tasks=1, **settings)
         self.source = self.plan.of_kind(NodeKind.SOURCE)[0].id
         self.task = ContinuousTask(
             self.plan,
@@ -85,6 +120,10 @@ class Task:
     def read(self):
         self.task.obey(AddSplits(self.source, [AssignedSplit("0", IndexSplit(0, 2), 0)]))
         self.task.obey(NoMoreSplits(self.source))
+
+    def frames(self):
+        """How many frames with records were sent."""
+        return self.link.kinds().count(RECORDS)
 
     def inject(self, checkpoint):
         request = CutRequest(checkpoint, 0, savepoint_location(f"/sp{checkpoint}"), incremental=False)
@@ -303,3 +342,47 @@ def test_an_ended_task_closes_its_links(task):
     assert task.task.ended
     task.task.close()
     assert task.link.closed
+
+
+def test_without_a_buffer_timeout_what_is_there_is_sent_at_once():
+    task = Task(dropped)
+    task.task.obey(AddSplits(task.source, [AssignedSplit("0", Split("0"))]))
+    task.settle()
+
+    assert task.frames() == 2
+
+
+def test_a_buffer_timeout_lets_records_wait_for_others():
+    task = Task(dropped, buffer_timeout_ms=50)
+    task.task.obey(AddSplits(task.source, [AssignedSplit("0", Split("0"))]))
+    task.settle()
+    task.clock.advance(49)
+    task.settle()
+    assert task.frames() == 1, "the second record waits"
+
+    task.clock.advance(1)
+    task.settle()
+    assert task.frames() == 2
+
+
+def test_generators_are_asked_once_per_watermark_interval():
+    task = Task(dropped, watermark_interval_ms=100)
+    task.task.obey(AddSplits(task.source, [AssignedSplit("0", Split("0"))]))
+    task.settle()
+    task.clock.advance(99)
+    task.settle()
+    assert {header.watermark for header in task.link.sent} == {MIN_WATERMARK}
+
+    task.clock.advance(1)
+    task.settle()
+    assert task.link.sent[-1].watermark == 19, "of the newest record"
+
+
+def test_a_watermark_interval_of_zero_switches_generators_off():
+    task = Task(dropped, watermark_interval_ms=0)
+    task.task.obey(AddSplits(task.source, [AssignedSplit("0", Split("0"))]))
+    for _ in range(5):
+        task.settle()
+        task.clock.advance(1000)
+
+    assert {header.watermark for header in task.link.sent} == {MIN_WATERMARK}

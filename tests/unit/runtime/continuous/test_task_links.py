@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tidemark.protocol.tasks import (
+    AddSplits,
     Drain,
     EndTask,
     Heartbeat,
@@ -201,6 +202,26 @@ def test_a_task_that_floods_a_driver_that_does_not_listen_waits_and_loses_nothin
             assert event.rows == [("s", b"%d" % seen)]
             seen += 1
     sender.join(DEADLINE)
+
+
+def test_the_driver_never_waits_for_a_task_that_waits_for_the_driver(links):
+    task = joined(links, 0)
+    flood = threading.Thread(
+        target=lambda: [tell(task, TaskRows(0, [("s", bytes(10_000))])) for _ in range(5_000)], daemon=True
+    )
+    flood.start()
+    eventually(lambda: links._events.full(), "the queue is full")
+    splits = AddSplits(0, [bytes(8 << 20)])
+
+    telling = threading.Thread(target=lambda: links.tell(0, splits), daemon=True)
+    telling.start()
+    telling.join(DEADLINE)
+    assert not telling.is_alive(), "more than the buffers of a socket hold"
+
+    seen = []
+    eventually(lambda: seen.extend(links.events()) or len(seen) == 5_000, "all rows")
+    flood.join(DEADLINE)
+    assert command(task) == splits
 
 
 def test_closing_lets_go_of_every_task(tmp_path):

@@ -14,6 +14,7 @@ const TABS = [
 const CONNECTION = {
   connecting: "connecting…", live: "live", paused: "paused", lost: "connection lost, trying again…",
 };
+const MODES = { continuous: "runs continuously", epochs: "runs in epochs" };
 const THEMES = { auto: "Auto", light: "Light", dark: "Dark" };
 
 export class Frame {
@@ -84,6 +85,7 @@ export class Frame {
         h("h1", {}, job.name), pill(job.state)),
       h("p", { class: "job-facts" },
         h("span", {}, "started ", moment(job["start-time"], this.store.now())), h("span", {}, over ? "ran " : "running ", elapsed(spent)),
+        job["execution-mode"] ? h("span", { "data-mode": job["execution-mode"], title: `Because ${job["execution-mode-reason"]}.` }, MODES[job["execution-mode"]]) : null,
         job["started-from"] ? h("span", {}, "from ", h("code", {}, job["started-from"])) : null,
         h("code", { title: "job id" }, job.jid)),
       over ? null : h("div", { class: "actions" },

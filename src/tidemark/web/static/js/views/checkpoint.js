@@ -45,7 +45,7 @@ export class CheckpointDetails {
     const now = this.context.store.now();
     return [
       figures(
-        figure("End to end", duration(details.end_to_end_duration)),
+        figure("End to end", duration(details.end_to_end_duration), parts(details)),
         figure("New bytes", bytes(details.checkpointed_size), `${count(details.checkpointed_size)} B`),
         figure("Full size", bytes(details.state_size), `${count(details.state_size)} B`),
         figure("Acknowledged", `${count(details.num_acknowledged_subtasks)} of ${count(details.num_subtasks)}`)),
@@ -105,6 +105,12 @@ export class CheckpointDetails {
     this.details.dispose();
     this.open.forEach((subtasks) => subtasks.dispose());
   }
+}
+
+/** The longest parts of any subtask; they overlap. */
+function parts({ sync_duration: sync, async_duration: async, alignment_duration: alignment }) {
+  const known = [["alignment", alignment], ["sync", sync], ["async", async]].filter(([, value]) => value !== undefined);
+  return known.map(([name, value]) => `${name} ${duration(value)}`).join(", ") || null;
 }
 
 function summaryRows(summary) {

@@ -83,7 +83,7 @@ export class Checkpoints {
     if (history.length < 2) return null;
     // One that ran into its timeout must not press all others flat.
     const most = Math.max(1, ...history.filter((each) => each.status === "COMPLETED").map((each) => each.end_to_end_duration || 0));
-    return card(`The last ${count(history.length)} by duration`, h("div", { class: "strip", "aria-hidden": "true" },
+    return card(`The last ${count(history.length)} by duration, up to ${duration(most)}`, h("div", { class: "strip", "aria-hidden": "true" },
       [...history].reverse().map((each) => h("a", {
         key: each.id, tabindex: "-1", class: each.status.toLowerCase(), href: link("jobs", this.context.job, "checkpoints", "details", each.id),
         title: `#${each.id} ${words(each.status)}, ${duration(each.end_to_end_duration)}, ${bytes(each.checkpointed_size)}`,
@@ -113,10 +113,10 @@ export class Checkpoints {
       { name: "Id", cell: (row) => h("span", { class: "id-cell" }, this.detailsLink(row.id), row.is_savepoint ? badge("savepoint") : null) },
       { name: "Status", cell: (row) => pill(row.status) },
       { name: "Triggered", cell: (row) => moment(row.trigger_timestamp, now) },
-      { name: "Acknowledged", cell: (row) => progress(row.num_acknowledged_subtasks, row.num_subtasks) },
       { name: "Duration", number: true, cell: (row) => duration(row.end_to_end_duration) },
       { name: "New", number: true, cell: (row) => bytes(row.checkpointed_size) },
       { name: "Full", number: true, cell: (row) => bytes(row.state_size) },
+      { name: "Acknowledged", cell: (row) => progress(row.num_acknowledged_subtasks, row.num_subtasks) },
       { name: "Note", wide: true, cell: note },
     ], rows, { key: (row) => row.id, caption: "Checkpoints, newest first", dense: true });
   }
@@ -159,8 +159,7 @@ function summary(stats) {
     { name: "Full size", stats: stats.state_size, format: bytes },
     stats.sync_duration && { name: "Sync", stats: stats.sync_duration, format: duration },
     stats.async_duration && { name: "Async", stats: stats.async_duration, format: duration },
-    stats.processed_data && { name: "Processed", stats: stats.processed_data, format: bytes },
-    stats.persisted_data && { name: "Persisted", stats: stats.persisted_data, format: bytes },
+    stats.alignment_duration && { name: "Alignment", stats: stats.alignment_duration, format: duration },
   ].filter(Boolean), "Summary of the completed checkpoints"));
 }
 

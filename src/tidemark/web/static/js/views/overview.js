@@ -1,7 +1,7 @@
 // A job at a glance: the figures that tell whether it is well, its graph, its curves, and one vertex in detail.
 import { jobPath } from "../api.js";
 import { chart } from "../chart.js";
-import { ago, bytes, count, duration, rate } from "../format.js";
+import { ago, bytes, count, duration, NOTHING, rate } from "../format.js";
 import { Graph, legend } from "../graph.js";
 import { card, empty, ended, figure, figures } from "../parts.js";
 import { link } from "../router.js";
@@ -53,6 +53,7 @@ export class Overview {
     return figures(
       figure("Read", ended(job.state) ? count(total(job, sources)) : rate(over(sources, "records-out-per-second") ?? over(sources, "records-in-per-second")), ended(job.state) ? "records" : `${count(total(job, sources))} records`),
       figure("Written", ended(job.state) ? count(total(job, sinks, "read-records")) : rate(over(sinks, "records-in-per-second")), ended(job.state) ? "records" : `${count(total(job, sinks, "read-records"))} records`),
+      figure("Latency", ended(job.state) ? NOTHING : duration(job["latency-ms"]), "from read to done"),
       figure("Last checkpoint", latest ? ago(latest.latest_ack_timestamp, now) : "none yet",
         latest ? `${duration(latest.end_to_end_duration)}, ${bytes(latest.checkpointed_size)}` : null),
       figure("Failed checkpoints", count(failed), null, { tone: failed ? "warn" : "" }),

@@ -41,8 +41,8 @@ export class VertexPanel {
       { name: "Subtask", number: true, cell: (row) => count(row.subtask) },
       { name: "Status", cell: (row) => [pill(row.status), row.attempt ? badge(`attempt ${row.attempt}`) : null] },
       { name: "Slot", cell: (row) => slot(this.context.job, row) },
-      { name: "In", number: true, cell: (row) => count(row.metrics?.["read-records"]) },
-      { name: "Out", number: true, cell: (row) => count(row.metrics?.["write-records"]) },
+      { name: "In", number: true, cell: (row) => records(row, "read") },
+      { name: "Out", number: true, cell: (row) => records(row, "write") },
       { name: "Time", cell: (row) => time(ratios.get(row.subtask)) },
       { name: "Watermark", number: true, cell: (row) => watermark(marks.get(row.subtask), now) },
       { name: "Running for", number: true, cell: (row) => duration(row.duration) },
@@ -54,6 +54,9 @@ export class VertexPanel {
   }
 }
 
+/** Tasks count for a vertex as a whole; its subtasks have no numbers of their own then. */
+const records = ({ metrics = {} }, kind) => count(metrics[`${kind}-records-complete`] === false ? null : metrics[`${kind}-records`]);
+
 function slot(job, row) {
   const id = row["taskmanager-id"];
   const name = row.endpoint || row.host || id;
@@ -63,5 +66,5 @@ function slot(job, row) {
 function time(ratios) {
   if (!ratios) return shares({});
   const parts = { busy: ratios.busyRatio, backpressured: ratios.ratio, idle: ratios.idleRatio };
-  return h("span", { class: "time" }, shares(parts), h("small", {}, `${percent(parts.busy)} busy`));
+  return h("span", { class: "time" }, shares(parts), h("small", {}, parts.backpressured >= 0.005 ? `${percent(parts.busy)} busy, ${percent(parts.backpressured)} waits` : `${percent(parts.busy)} busy`));
 }

@@ -1,4 +1,4 @@
-"""Files and directories below a sink's base path, on local disks and through fsspec.
+"""Files and directories below a base path that is claimed, a sink's say, on local disks and through fsspec.
 
 Other users may write where output goes. On local disks every directory below the base path is therefore
 entered without following a symbolic link, what we create is created exclusively, and
@@ -30,7 +30,7 @@ _CHUNK = 1 << 20
 
 
 class Place(Protocol):
-    """What sinks do below their base path."""
+    """What claimants do below a base path."""
 
     def names(self, path: str) -> list[str]:
         """Names directly inside a directory; none if there is no such directory."""

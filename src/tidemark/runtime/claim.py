@@ -1,4 +1,4 @@
-"""Whose directory it is: the newest claimant's, and everybody else can tell.
+"""Whose directory it is: the newest claimant's, and everybody else can tell. File sinks and jobs are claimed so.
 
 A claim lives in a directory of its own, private to the user:
 
@@ -24,9 +24,9 @@ from contextlib import suppress
 import msgspec
 
 from tidemark.errors import FencedError
-from tidemark.runtime.sinks.places import Place
+from tidemark.runtime.places import Place
 
-__all__ = ["AREA", "Claim", "Holder", "areas_of"]
+__all__ = ["AREA", "Claim", "Holder", "areas_of", "newest_claim", "this_machine"]
 
 _GENERATION = re.compile(r"\.generation-(\d{1,18})")
 AREA = re.compile(r"\.area-(\d{1,18})-[0-9a-f]{16}(\.[0-9a-f]{8})?")
@@ -44,6 +44,8 @@ class Holder(msgspec.Struct, frozen=True):
     pid: int = 0
     since: int = 0
     """Seconds since the epoch."""
+    machine: str = ""
+    """Within which process numbers mean something: see `this_machine`."""
 
 
 class Claim:
@@ -59,23 +61,39 @@ class Claim:
         """Path of the directory that only the holder of this claim uses."""
 
     @classmethod
-    def acquire(cls, place: Place, directory: str, job_id: str, subject: str) -> Claim:
+    def acquire(
+        cls, place: Place, directory: str, job_id: str, subject: str, *, behind: int | None = None
+    ) -> Claim:
         """Become the newest claimant, and the owner of every file that older ones kept in their areas.
 
         A crash at any moment leaves at worst a generation nobody holds and areas the next claimant takes.
 
+        Args:
+            place: Where.
+            directory: What is claimed.
+            job_id: Who claims.
+            subject: What it is, for the message that others get.
+            behind: Claim only if this generation, 0 for none, is still the newest one.
+
         Raises:
-            FencedError: Somebody claimed right behind us.
+            FencedError: Somebody claimed right behind us, or in front of us although `behind` was given.
             OSError: The place cannot be read or written.
         """
         holder = Holder(
-            job_id, subject, secrets.token_hex(8), socket.gethostname(), os.getpid(), int(time.time())
+            job_id,
+            subject,
+            secrets.token_hex(8),
+            socket.gethostname(),
+            os.getpid(),
+            int(time.time()),
+            this_machine(),
         )
         while True:
             place.make_private(directory)
-            generation = 1 + max(
-                [*_generations(place, directory), *areas_of(place, directory).values()], default=0
-            )
+            held = _generations(place, directory)
+            if behind is not None and max(held, default=0) > behind:
+                raise FencedError(f"{subject}: somebody else has claimed it just now.", path=directory)
+            generation = 1 + max([*held, *areas_of(place, directory).values()], default=0)
             # Someone else was faster, or the last holder has just released and removed the directory.
             with suppress(FileExistsError, FileNotFoundError):
                 place.create(f"{directory}/{_generation_name(generation)}", msgspec.json.encode(holder))
@@ -123,6 +141,11 @@ class Claim:
         self._place.remove(f"{self._directory}/{_generation_name(self.generation)}")
         self._place.remove_empty(self._directory)
 
+    @property
+    def token(self) -> str:
+        """Random, and this claim's alone."""
+        return self._holder.token
+
     def _leave(self) -> None:
         self._place.remove_empty(self.area)
         self._place.remove_empty(self._directory)
@@ -153,11 +176,7 @@ class Claim:
         return sorted(mine, key=lambda name: (found[name], -len(name)))
 
     def _reads(self, generation: int) -> Holder | None:
-        path = f"{self._directory}/{_generation_name(generation)}"
-        try:
-            return msgspec.json.decode(self._place.read(path), type=Holder)
-        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
+        return _read_holder(self._place, self._directory, generation)
 
     def _message(self, other: Holder | None) -> str:
         mine = self._holder
@@ -175,6 +194,25 @@ class Claim:
         )
 
 
+def newest_claim(place: Place, directory: str) -> tuple[int, Holder | None]:
+    """The newest generation, 0 if there is none, and who says to hold it; None if that cannot be read (any more).
+
+    Raises:
+        OSError: The place cannot be read.
+    """
+    newest = max(_generations(place, directory), default=0)
+    return newest, _read_holder(place, directory, newest) if newest else None
+
+
+def this_machine() -> str:
+    """Names the system that process numbers belong to, differently after every boot and in every container."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
 def areas_of(place: Place, directory: str) -> dict[str, int]:
     """Names of the areas in a claim's directory, with their generations."""
     found = {name: AREA.fullmatch(name) for name in place.names(directory)}
@@ -184,6 +222,14 @@ def areas_of(place: Place, directory: str) -> dict[str, int]:
 def _generations(place: Place, directory: str) -> list[int]:
     matches = [_GENERATION.fullmatch(name) for name in place.names(directory)]
     return [int(match[1]) for match in matches if match is not None]
+
+
+def _read_holder(place: Place, directory: str, generation: int) -> Holder | None:
+    try:
+        data = place.read(f"{directory}/{_generation_name(generation)}")
+        return msgspec.json.decode(data, type=Holder)
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _generation_name(generation: int) -> str:

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidemark.errors import ConfigError
+from tidemark.runtime.session import find_or_create_session, java_command, java_version, use_this_interpreter
+
+
+def context(master: str, **conf: str) -> Any:
+    return SimpleNamespace(master=master, pythonExec="python3", getConf=lambda: conf)
+
+
+def script(path: Path, line: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_workers_of_a_local_master_are_this_interpreter() -> None:
+    spark = context("local[2]")
+
+    use_this_interpreter(spark, {})
+
+    assert spark.pythonExec == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("spark", "environ"),
+    [
+        (context("spark://host:7077"), {}),
+        (context("local[2]"), {"PYSPARK_PYTHON": "/opt/python"}),
+        (context("local[2]", **{"spark.pyspark.python": "/opt/python"}), {}),
+    ],
+)
+def test_workers_that_the_user_or_a_cluster_names_stay(spark: Any, environ: dict[str, str]) -> None:
+    use_this_interpreter(spark, environ)
+
+    assert spark.pythonExec == "python3"
+
+
+def test_java_is_looked_for_where_spark_looks(tmp_path: Path) -> None:
+    in_path = script(tmp_path / "bin" / "java", "true")
+    at_home = script(tmp_path / "jdk" / "bin" / "java", "true")
+
+    assert java_command({"PATH": str(tmp_path / "bin")}) == in_path
+    assert java_command({"PATH": str(tmp_path / "bin"), "JAVA_HOME": str(tmp_path / "jdk")}) == at_home
+    assert java_command({"PATH": str(tmp_path / "bin"), "JAVA_HOME": str(tmp_path / "gone")}) is None
+    assert java_command({"PATH": str(tmp_path)}) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [
+        ('openjdk version "17.0.9" 2023', 17),
+        ('java version "1.8.0_292"', 8),
+        ('openjdk version "21"', 21),
+        ("?", sys.maxsize),
+    ],
+)
+def test_the_version_of_java_is_read_from_what_it_says(tmp_path: Path, told: str, version: int) -> None:
+    assert java_version(script(tmp_path / "java", f"echo '{told}' >&2")) == version
+
+
+def test_without_java_a_job_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+
+    with pytest.raises(
+        ConfigError, match=r"Java 17 or newer, and none was found.*TIDEMARK_EXECUTION_TARGET=local"
+    ):
+        find_or_create_session({})
