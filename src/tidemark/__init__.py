@@ -278,6 +278,7 @@ if TYPE_CHECKING:
         StateDescriptor,
         ValueStateDescriptor,
     )
+    from tidemark.state.expired_state import ExpiredState
     from tidemark.state.primitives import (
         AggregatingState,
         AppendingState,
@@ -418,6 +419,7 @@ __all__ = [
     "EventTimeSessionWindows",
     "EventTimeTrigger",
     "ExecutionConfig",
+    "ExpiredState",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FieldKey",
@@ -703,6 +705,7 @@ _NAMES_BY_MODULE = {
         SimpleTypeSerializerSnapshot TypeSerializer TypeSerializerConfigSnapshot
         TypeSerializerSchemaCompatibility TypeSerializerSnapshot
     """,
+    "tidemark.state.expired_state": "ExpiredState",
     "tidemark.state.ttl": "StateTtlConfig",
     "tidemark.types.avro": "AvroSchema GenericRecordAvroTypeInfo",
     "tidemark.types.inference": "written_as",
