@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from tidemark.errors import StorageError
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 _ENDED_KEPT = 20
 _LISTING_S = 5.0
+_ASKED_AT_ONCE = 8
 _SILENCE_S = 10.0
 """How long a job that did not answer is not asked again."""
 
@@ -113,12 +115,16 @@ class MachineJobs:
         self._archived: dict[str, ArchivedJobView] = {}
         self._shared: dict[str, Archive] = {}
         self._listed_at = -_LISTING_S
+        self._askers = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="web-jobs")
 
     def all(self) -> Sequence[JobView]:
         """Running ones, then ended ones, newest first."""
         with self._lock:
             running = self._running()
+            # At once: each keeps what it has said for a moment, and one that is slow holds no other up.
+            told = [self._askers.submit(view.facts) for view in running.values()]
             ended = [view for job_id, view in self._ended().items() if job_id not in running]
+        wait(told)
         started = sorted(ended, key=lambda view: -view.facts().start_time)
         return [*reversed(running.values()), *started]
 
