@@ -41,6 +41,12 @@ if TYPE_CHECKING:
         OutputFileConfig,
         RollingPolicy,
     )
+    from tidemark.api.connectors.kafka.record import KafkaRecord
+    from tidemark.api.connectors.kafka.serialization import (
+        KafkaRecordSerializationSchema,
+        KafkaTopicSelector,
+    )
+    from tidemark.api.connectors.kafka.sink import KafkaSink
     from tidemark.api.connectors.number_seq import NumberSequenceSource
     from tidemark.api.context import (
         SinkContext,
@@ -60,6 +66,8 @@ if TYPE_CHECKING:
         AsyncRetryPredicate,
         AsyncRetryStrategy,
         BaseBroadcastProcessFunction,
+        BatchContext,
+        BatchProcessFunction,
         BroadcastProcessFunction,
         CheckpointedFunction,
         CheckpointListener,
@@ -257,6 +265,10 @@ if TYPE_CHECKING:
     from tidemark.futures import CompletableFuture
     from tidemark.ids import JobID
     from tidemark.queryablestate.client import QueryableStateClient
+    from tidemark.state.column_keys import (
+        Keys,
+        KeySet,
+    )
     from tidemark.state.descriptors import (
         AggregatingStateDescriptor,
         FoldingStateDescriptor,
@@ -297,6 +309,7 @@ if TYPE_CHECKING:
         GenericRecordAvroTypeInfo,
     )
     from tidemark.types.inference import written_as
+    from tidemark.types.numpy_types import NumpyArrayTypeInfo
     from tidemark.types.row import (
         Row,
         RowKind,
@@ -347,6 +360,8 @@ __all__ = [
     "BasicArrayTypeInfo",
     "BasicType",
     "BasicTypeInfo",
+    "BatchContext",
+    "BatchProcessFunction",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastState",
@@ -435,8 +450,13 @@ __all__ = [
     "JobStatus",
     "JsonRowDeserializationSchema",
     "JsonRowSerializationSchema",
+    "KafkaRecord",
+    "KafkaRecordSerializationSchema",
+    "KafkaSink",
+    "KafkaTopicSelector",
     "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
+    "KeySet",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -444,6 +464,7 @@ __all__ = [
     "KeyedStateFunction",
     "KeyedStateStore",
     "KeyedStream",
+    "Keys",
     "ListCheckpointed",
     "ListState",
     "ListStateDescriptor",
@@ -461,6 +482,7 @@ __all__ = [
     "NullByteKeySelector",
     "NullableSerializer",
     "NumberSequenceSource",
+    "NumpyArrayTypeInfo",
     "ObjectArrayTypeInfo",
     "OneInputStreamOperator",
     "OperatorOutput",
@@ -581,6 +603,9 @@ _NAMES_BY_MODULE = {
     "tidemark.api.connectors.compaction": "FileCompactStrategy FileCompactor",
     "tidemark.api.connectors.file_source": "FileSource",
     "tidemark.api.connectors.file_system": "BucketAssigner FileSink OutputFileConfig RollingPolicy",
+    "tidemark.api.connectors.kafka.record": "KafkaRecord",
+    "tidemark.api.connectors.kafka.serialization": "KafkaRecordSerializationSchema KafkaTopicSelector",
+    "tidemark.api.connectors.kafka.sink": "KafkaSink",
     "tidemark.api.connectors.number_seq": "NumberSequenceSource",
     "tidemark.api.context": "SinkContext SourceContext TimerService",
     "tidemark.api.environment": "StreamExecutionEnvironment",
@@ -588,9 +613,10 @@ _NAMES_BY_MODULE = {
     "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.functions": """
         AggregateFunction AllWindowFunction AsyncFunction AsyncRetryPredicate AsyncRetryStrategy
-        BaseBroadcastProcessFunction BroadcastProcessFunction CheckpointListener CheckpointedFunction
-        CoFlatMapFunction CoMapFunction CoProcessFunction DeltaFunction FilterFunction FlatMapFunction
-        FoldFunction Function FunctionInitializationContext FunctionSnapshotContext KeySelector
+        BaseBroadcastProcessFunction BatchContext BatchProcessFunction BroadcastProcessFunction
+        CheckpointListener CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction
+        DeltaFunction FilterFunction FlatMapFunction FoldFunction Function
+        FunctionInitializationContext FunctionSnapshotContext KeySelector
         KeyedBroadcastProcessFunction KeyedCoProcessFunction KeyedProcessFunction KeyedStateFunction
         KeyedStateStore ListCheckpointed MapFunction NullByteKeySelector OperatorStateStore
         ParallelSourceFunction Partitioner ProcessAllWindowFunction ProcessFunction ProcessWindowFunction
@@ -663,6 +689,7 @@ _NAMES_BY_MODULE = {
     "tidemark.futures": "CompletableFuture",
     "tidemark.ids": "JobID",
     "tidemark.queryablestate.client": "QueryableStateClient",
+    "tidemark.state.column_keys": "KeySet Keys",
     "tidemark.state.descriptors": """
         AggregatingStateDescriptor FoldingStateDescriptor ListStateDescriptor MapStateDescriptor
         ReducingStateDescriptor StateDescriptor ValueStateDescriptor
@@ -679,6 +706,7 @@ _NAMES_BY_MODULE = {
     "tidemark.state.ttl": "StateTtlConfig",
     "tidemark.types.avro": "AvroSchema GenericRecordAvroTypeInfo",
     "tidemark.types.inference": "written_as",
+    "tidemark.types.numpy_types": "NumpyArrayTypeInfo",
     "tidemark.types.row": "Row RowKind",
     "tidemark.types.time": "Duration Instant Time",
     "tidemark.types.typeinfo": """

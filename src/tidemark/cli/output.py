@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidemark.cli import snapshot_text
+from tidemark.cli.job_text import job_table
 from tidemark.cli.text import columns, date_time, duration, size, visible
 from tidemark.errors import TidemarkError
 
 if TYPE_CHECKING:
+    from tidemark.runtime.doctor import Finding
     from tidemark.state_processor.diff import StateDiff
     from tidemark.state_processor.dry_run import CheckReport
     from tidemark.state_processor.rewrite import ErasedKey
@@ -112,6 +114,27 @@ class Renderer(ABC):
     @abstractmethod
     def erased(self, result: ErasedKey) -> None:
         """A key is gone from a new savepoint."""
+
+    @abstractmethod
+    def findings(self, found: list[Finding]) -> None:
+        """What the doctor saw."""
+
+    @abstractmethod
+    def log_files(self, sizes: dict[str, int]) -> None:
+        """The log files of a job."""
+
+    @abstractmethod
+    def log_text(self, text: str) -> None:
+        """A piece of a log file."""
+
+    @abstractmethod
+    def project(self, path: str, files: list[str]) -> None:
+        """A project was written."""
+
+    @abstractmethod
+    @contextlib.contextmanager
+    def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+        """Something that shows running jobs anew each time it is called."""
 
     @abstractmethod
     def error(self, error: BaseException) -> None:
@@ -320,6 +343,41 @@ class TextRenderer(Renderer):
         if not result.rows:
             click.echo("The key was in no state.", err=True)
 
+    def findings(self, found: list[Finding]) -> None:
+        """A line each; the remedy below it."""
+        width = max((len(finding.subject) for finding in found), default=0)
+        for finding in found:
+            mark = click.style(f"{finding.verdict.value:7}", fg=_VERDICTS[finding.verdict.value])
+            click.echo(f"{mark}  {finding.subject.ljust(width)}  {finding.said}")
+            if finding.remedy:
+                click.echo(" " * (width + 11) + finding.remedy)
+
+    def log_files(self, sizes: dict[str, int]) -> None:
+        """Name and size."""
+        _echo(columns([(name, size(count)) for name, count in sizes.items()]))
+
+    def log_text(self, text: str) -> None:
+        """The lines; what a record put into them does not steer the terminal."""
+        _echo([visible(line) for line in text.splitlines()])
+
+    def project(self, path: str, files: list[str]) -> None:
+        """The files, and what to do next."""
+        _echo(files)
+        click.echo(f"Next: cd {path} && tidemark run job.py", err=True)
+
+    @contextlib.contextmanager
+    def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+        """A table that is drawn over on a terminal, and printed anew elsewhere."""
+        if not sys.stdout.isatty():
+            yield lambda jobs: _echo(job_table(jobs))
+            return
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(console=Console(), screen=True, auto_refresh=False) as live:
+            yield lambda jobs: live.update(Text("\n".join(job_table(jobs))), refresh=True)
+
     def error(self, error: BaseException) -> None:
         """`error:` and the message."""
         click.echo(click.style("error:", fg="red") + f" {error}", err=True)
@@ -407,6 +465,27 @@ class JsonRenderer(Renderer):
         rows = [{"uid": uid, "state": state, "rows": count} for (uid, state), count in result.rows.items()]
         _dump({"savepoint": result.path, "rows": rows})
 
+    def findings(self, found: list[Finding]) -> None:
+        """A list."""
+        _dump([{**asdict(finding), "verdict": finding.verdict.value} for finding in found])
+
+    def log_files(self, sizes: dict[str, int]) -> None:
+        """A list of `name` and `size`."""
+        _dump([{"name": name, "size": count} for name, count in sizes.items()])
+
+    def log_text(self, text: str) -> None:
+        """`lines`; followed logs are one document per piece."""
+        _dump({"lines": text.splitlines()})
+
+    def project(self, path: str, files: list[str]) -> None:
+        """`path` and `files`."""
+        _dump({"path": path, "files": files})
+
+    @contextlib.contextmanager
+    def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+        """A document per look."""
+        yield lambda jobs: _dump(jobs)
+
     def error(self, error: BaseException) -> None:
         """`error` with code, message and facts."""
         facts = error.facts() if isinstance(error, TidemarkError) else {}
@@ -414,6 +493,7 @@ class JsonRenderer(Renderer):
         _dump({"error": {"code": code, "message": str(error), **facts}}, err=True)
 
 
+_VERDICTS = {"ok": "green", "warning": "yellow", "problem": "red"}
 _COLOURS = {"RUNNING": "green", "FINISHED": "green", "FAILED": "red", "UNREACHABLE": "red"}
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["MAX_WATERMARK", "MIN_WATERMARK", "SMALL_BATCH", "Batch"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemark.state.serializers.base import TypeSerializer
+
+__all__ = ["MAX_WATERMARK", "MIN_WATERMARK", "SMALL_BATCH", "Batch", "ColumnBatch"]
 
 SMALL_BATCH = 1024
 """Records whose objects fit into a core's own cache; more at once only pays where something is batched."""
@@ -39,3 +44,24 @@ class Batch:
                 None if self.timestamps is None else self.timestamps[part],
                 None if self.keys is None else self.keys[part],
             )
+
+
+@dataclass(slots=True)
+class ColumnBatch:
+    """Some consecutive records of one typed stream, as Arrow columns."""
+
+    values: pa.Array
+    """Of the type that `serializer` has in Arrow."""
+    serializer: TypeSerializer[Any]
+    timestamps: pa.Array | None = None
+    """int64, null for records without one; None: no record has a timestamp."""
+    keys: pa.Array | None = None
+    """Key tokens; None on inputs that are not keyed."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def batch(self) -> Batch:
+        """The same records as Python objects, without their keys."""
+        stamps = None if self.timestamps is None else self.timestamps.to_pylist()
+        return Batch(self.serializer.from_arrow(self.values), stamps)

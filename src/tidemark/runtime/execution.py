@@ -137,7 +137,7 @@ class JobExecution:
         self._make_source = make_source
         self._use_plan()
         sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
-        self.sinks = {v.id: make_driver_sink(v, self.job_id, settings.configuration) for v in sinks}
+        self.sinks = {v.id: make_driver_sink(v, self.job_id, settings) for v in sinks}
         durable = storage.driver is storage.savepoints
         checkpoints = self.snapshots.layout.of_all_runs if durable else ""
         self._belongings = Belongings(self.job_id, checkpoints, round(time.time() * 1000))

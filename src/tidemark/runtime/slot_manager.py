@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from tidemark.errors import SlotLostError
-from tidemark.protocol.events import SlotEvent, SlotLost
+from tidemark.protocol.events import SlotEvent, SlotLost, SlotMemoryUse
 from tidemark.rpc import Acceptor, Client
 from tidemark.runtime.cancellation import wait_for_all
 from tidemark.runtime.driver_log import SlotLogging
@@ -99,6 +99,8 @@ class SlotManager:
         self._query_ports = query_ports
         listener, self.address = listen(listen_at)
         self._slots: dict[int, _Slot] = {}
+        self._memory: dict[int, SlotMemoryUse] = {}
+        """What slots said last of their memory."""
         self._wanted = 0
         """How many there are to be; the end of others is nobody's loss."""
         self._registered = threading.Condition()
@@ -132,6 +134,7 @@ class SlotManager:
                 "bind": self._bind,
                 "query_ports": self._query_ports,
                 "lease_s": self._limits.heartbeat_timeout_s,
+                "memory": self._limits.memory,
                 "log_level": self._logging.level,
                 "log_json": self._logging.as_json,
             }
@@ -250,14 +253,22 @@ class SlotManager:
             on_lost=lambda why: self._lost(index, why),
         )
         with self._registered:
+            self._memory.pop(index, None)
             self._slots[index] = _Slot(client, address, pid, started, log)
             self._registered.notify_all()
 
     def _lost(self, index: int, why: str) -> None:
         if not self._closed.is_set() and index < self._wanted:
-            self._event(SlotLost(index, why))
+            used = self._memory.get(index)
+            self._event(
+                SlotLost(index, why if used is None else f"{why}. When it was last heard of it, {used}.")
+            )
 
     def _event(self, event: SlotEvent) -> None:
+        if isinstance(event, SlotMemoryUse):
+            self._memory[event.slot] = event
+            _log.warning("Slot %s: %s. Beyond it the system may kill the slot.", event.slot, event)
+            return
         self._events.put(event)
         self.on_event()
 

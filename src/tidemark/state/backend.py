@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemark.errors import NoCurrentKeyError
+from tidemark.errors import NoCurrentKeyError, UnsupportedOperationException
 from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.clock import Clock
+    from tidemark.state.column_keys import Keys
     from tidemark.state.descriptors import StateDescriptor
     from tidemark.state.primitives import State
     from tidemark.state.serializers.base import TypeSerializer
@@ -64,10 +65,12 @@ NO_KEY = _NoKey()
 class KeyContext:
     """The current key of one operator subtask, shared by its backend, its handles and its timers."""
 
-    __slots__ = ("now", "token")
+    __slots__ = ("batch", "now", "token")
 
     def __init__(self) -> None:
         self.token: KeyToken = NO_KEY
+        self.batch: object = None
+        """Stands for the batch whose `Keys` are good now; None between batches."""
         self.now: int = 0
         """Processing time in ms of the current batch; TTL reads only this."""
 
@@ -127,6 +130,30 @@ class KeyedStateBackend(ABC):
     @abstractmethod
     def end_batch(self) -> None:
         """End a batch: everything written in it is in the store (and in the next `cut`)."""
+
+    def column_state(self, descriptor: StateDescriptor) -> State:
+        """Like `state`, for a function that reads and writes the state of many keys at once.
+
+        Raises:
+            UnsupportedOperationException: The backend does not do that.
+        """
+        raise self._no_columns()
+
+    def column_keys(self, tokens: pa.Array) -> Keys:
+        """Within a batch: the keys behind a column of tokens, for handles of `column_state`.
+
+        They are good until `end_batch`, or the next call.
+
+        Raises:
+            UnsupportedOperationException: The backend does not do that.
+        """
+        raise self._no_columns()
+
+    def _no_columns(self) -> UnsupportedOperationException:
+        return UnsupportedOperationException(
+            f"{type(self).__name__} does not keep state by column, which batch functions need. Use the heap or "
+            "the RocksDB backend."
+        )
 
     @abstractmethod
     def record_processed(self) -> None:

@@ -109,6 +109,13 @@ class _TimerQueue:
             return (time, *next(iter(held)))
         return None
 
+    def pop_all(self, limit: int) -> list[DueTimer]:
+        """Take out all timers up to `limit`, in time order."""
+        found: list[DueTimer] = []
+        while (timer := self.pop(limit)) is not None:
+            found.append(timer)
+        return found
+
     def first_time(self) -> int | None:
         """The smallest time of any timer."""
         self._drop_stale()
@@ -260,6 +267,29 @@ class InternalTimers:
             late, self._late = self._late, None
             for time, entry in late:
                 self._event.add(time, entry)
+
+    def advance_event_together(self, watermark: int) -> Iterator[list[DueTimer]]:
+        """Like `advance_event`, but hands out all that is due at once.
+
+        What the callback registers for a time behind the last one handed out comes in a list of its own, up to the
+        watermark; what it registers for an earlier one waits for the next advance.
+        """
+        self._event.fold()
+        self._late = {}
+        try:
+            while due := self._event.pop_all(watermark):
+                self.watermark = due[-1][0]
+                yield due
+        finally:
+            self.watermark = watermark
+            late, self._late = self._late, None
+            for time, entry in late:
+                self._event.add(time, entry)
+
+    def pop_processing(self, now: int) -> list[DueTimer] | None:
+        """Take out all that is due at `now`, in time order; None if nothing is."""
+        self._processing.fold()
+        return self._processing.pop_all(now) or None
 
     def advance_processing(self, now: int) -> Iterator[DueTimer]:
         """Hand out what is due at `now`, in time order, including what is registered meanwhile."""

@@ -34,6 +34,7 @@ from tidemark.api.functions.basic import (
     RichMapFunction,
     RichReduceFunction,
 )
+from tidemark.api.functions.batch import BatchContext, BatchProcessFunction
 from tidemark.api.functions.checkpointed import (
     CheckpointedFunction,
     CheckpointListener,
@@ -71,6 +72,8 @@ __all__ = [
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
+    "BatchContext",
+    "BatchProcessFunction",
     "BroadcastProcessFunction",
     "CheckpointListener",
     "CheckpointedFunction",

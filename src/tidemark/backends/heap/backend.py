@@ -9,7 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemark.backends.columns.handles import ColumnValueState, column_handle
+from tidemark.backends.columns.table import ColumnTable, ColumnView
 from tidemark.backends.heap.cleanup import IncrementalCleanup
+from tidemark.backends.heap.columns import HeapColumns
 from tidemark.backends.heap.cut import HeapCut, LiveStateTable
 from tidemark.backends.heap.handles import (
     HeapLongState,
@@ -32,6 +35,7 @@ from tidemark.backends.table import ABSENT
 from tidemark.errors import RestoreError
 from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
 from tidemark.state.canonical import StateSerializers
+from tidemark.state.column_keys import Keys
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.layers import FrozenView
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
@@ -43,7 +47,7 @@ __all__ = ["HeapKeyedStateBackend"]
 
 
 class HeapKeyedStateBackend(KeyedStateBackend):
-    """Keeps keyed state as Python objects, one dictionary per state."""
+    """Keeps keyed state in memory: Python objects in one dictionary per state, and columns for batch functions."""
 
     def __init__(self, parameters: BackendParameters) -> None:
         """Start empty."""
@@ -56,6 +60,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._cleanups_per_record: list[IncrementalCleanup] = []
         self._expiring_values: list[HeapTtlValueState] = []
         self._cut_pending = False
+        self._columns = HeapColumns(parameters.tokens)
 
     def state(self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID) -> State:
         """Register the state, or find it again, and return its handle."""
@@ -76,6 +81,33 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._tables[spec.name] = table
         self._states.add(spec, handle)
         return handle
+
+    def column_state(self, descriptor: StateDescriptor) -> State:
+        """Register the state, or find it again, and return its handle for many keys at once."""
+        handle = self._states.find(descriptor, NamespaceKind.VOID)
+        if handle is not None:
+            return handle
+        spec = spec_of(descriptor, self.parameters.key_serializer)
+        if spec.kind is not StateKind.VALUE:
+            records = self.state(descriptor)
+            spec = self._states.spec(spec.name)
+            handle = column_handle(spec, self.context, records)
+            self._states.add(spec, handle)
+            return handle
+        columns: Iterable[Any] = ()
+        restored = self._restored.get(spec.name)
+        if restored is not None:
+            migration = resolve_restored(restored.meta, spec)
+            columns, spec = restored.take_columns(migration), migration.spec
+        handle = ColumnValueState(spec, self.context, self._columns.add(spec, columns))
+        self._restored.pop(spec.name, None)
+        self._states.add(spec, handle)
+        return handle
+
+    def column_keys(self, tokens: pa.Array) -> Keys:
+        """The keys of a batch; they have the same rows in the columns of all states."""
+        self.context.batch = batch = object()
+        return self._columns.keys(tokens, batch)
 
     def _handle(self, spec: StateSpec, table: HeapTable) -> State:
         plain = spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID
@@ -116,6 +148,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def end_batch(self) -> None:
         """Fold the layers of cuts that have been released."""
+        self.context.batch = None
         if self._cut_pending:
             self._fold()
 
@@ -139,6 +172,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:
         """Tokens of keys that hold a visible value in that state and namespace, `limit` at most."""
+        if state_name in self._columns.tables:
+            return self._columns.tokens(state_name, self._view(state_name), limit)
         table, view = self._look_up(state_name)
         addresses = (at for at, held in table.store.items() if view.visible(held) is not ABSENT)
         if view.namespace.columns:
@@ -147,6 +182,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def namespaces(self, state_name: str, token: KeyToken) -> list[Namespace]:
         """Namespaces in which `token` holds a visible value."""
+        if state_name in self._columns.tables:
+            unit = self._view(state_name).visible(self._columns.unit(state_name, token))
+            return [] if unit is ABSENT else [VOID]
         table, view = self._look_up(state_name)
         if not view.namespace.columns:
             return [] if view.visible(table.store.get(token, ABSENT)) is ABSENT else [VOID]
@@ -155,7 +193,11 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def num_entries(self, state_name: str | None = None) -> int:
         """Physical entries, expired ones included."""
-        counters: dict[str, HeapTable | UnregisteredState] = {**self._tables, **self._restored}
+        counters: dict[str, HeapTable | ColumnTable | UnregisteredState] = {
+            **self._tables,
+            **self._columns.tables,
+            **self._restored,
+        }
         if state_name is None:
             return sum(counter.num_entries() for counter in counters.values())
         return counters[state_name].num_entries() if state_name in counters else 0
@@ -166,13 +208,15 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def known_entries(self, state_name: str) -> int | None:
         """The number of entries, unless entries of maps would have to be counted."""
-        table = self._tables.get(state_name)
+        table = self._tables.get(state_name) or self._columns.tables.get(state_name)
         return None if table is None or isinstance(table, HeapMapTable) else table.num_entries()
 
     def query(
         self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False
     ) -> tuple[bool, Any]:
         """Read for an outside client: `(found, value)`."""
+        if state_name in self._columns.tables:
+            return self._view(state_name).answer(self._columns.unit(state_name, token), accumulator)
         table, view = self._look_up(state_name)
         return view.answer(table.store.get(view.address(token, namespace), ABSENT), accumulator)
 
@@ -182,8 +226,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         if restored is not None:
             map_key = StateSerializers.of(restored.meta).map_key
             return restored.decoded(), OutsideView.of_restored(restored.meta, map_key)
-        view = OutsideView.of(self._states.spec(name), self.parameters.clock.now())
-        return self._tables[name], view
+        return self._tables[name], self._view(name)
+
+    def _view(self, name: str) -> OutsideView:
+        return OutsideView.of(self._states.spec(name), self.parameters.clock.now())
 
     def cut(self, *, incremental: bool = False) -> KeyedCut:
         """Freeze the content as it is now, in constant time per state."""
@@ -192,8 +238,13 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         # Before anything is frozen: a serializer without a usable snapshot declines the checkpoint here.
         registered = [(spec, spec.meta()) for spec in self._states]
         tables: list[StateTable] = []
-        views: list[FrozenView] = []
+        views: list[FrozenView | ColumnView] = []
         for spec, meta in registered:
+            if spec.name in self._columns.tables:
+                frozen, arrays = self._columns.freeze(spec, meta, groups, now)
+                tables.append(frozen)
+                views.append(arrays)
+                continue
             table = self._tables[spec.name]
             view = table.store.freeze()
             views.append(view)
@@ -235,5 +286,6 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """Drop everything."""
         self._states = RegisteredStates()
         self._tables.clear()
+        self._columns = HeapColumns(self.parameters.tokens)
         self._restored.clear()
         self._cleanups_per_record.clear()

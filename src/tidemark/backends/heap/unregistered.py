@@ -8,7 +8,7 @@ whoever asks for the state is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from tidemark.errors import StateMigrationException
 from tidemark.state.canonical import MAX_BATCH_ROWS, Rows, StateSerializers, read_rows
 from tidemark.state.descriptors import StateKind
 from tidemark.state.key_memory import KeyMemory
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.layers import FrozenView
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta, state_schema
@@ -101,6 +102,24 @@ class UnregisteredState:
         if migration.convert is not None:
             _convert(table, self.meta, migration.convert)
         return table
+
+    def take_columns(self, migration: StateMigration) -> Iterator[tuple[pa.Array, pa.Array, pa.Array | None]]:
+        """Key, value and stamp columns of a value state now that it is registered, of the new type."""
+        spec = migration.spec
+        same = migration.old.arrow_type() == spec.value.arrow_type() and not migration.rewrite
+        if self.table is None and migration.convert is None and same:
+            for batch in self._batches:
+                stamps = batch.column("last_access") if self.meta.ttl else None
+                yield batch.column("key"), batch.column("value"), stamps
+            return
+        items = list(self.take_over(migration).store.items())
+        for at in range(0, len(items), MAX_BATCH_ROWS):
+            piece = items[at : at + MAX_BATCH_ROWS]
+            units = [unit for _, unit in piece]
+            stamps = pa.array([unit[1] for unit in units], pa.int64()) if self.meta.ttl else None
+            values = [unit[0] for unit in units] if self.meta.ttl else units
+            keys = KeyTokens(spec.key).keys([token for token, _ in piece])
+            yield spec.key.to_arrow(keys), spec.value.to_arrow(values), stamps
 
     def freeze(self, max_parallelism: int) -> tuple[LiveStateTable | StoredStateTable, FrozenView | None]:
         """The rows for a snapshot, and the view to release if they were decoded."""

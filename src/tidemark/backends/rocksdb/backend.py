@@ -16,9 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemark.backends.columns.handles import ColumnValueState, column_handle
 from tidemark.backends.registration import StateSpec, create_handle, resolve_restored, spec_of
 from tidemark.backends.rocksdb.catalog import StateCatalog
 from tidemark.backends.rocksdb.cleanup import CompactionCleanup, ExpiringState
+from tidemark.backends.rocksdb.column_rows import ColumnCache, ColumnRows
 from tidemark.backends.rocksdb.cut import KIND, FileNames, NativeExtra, RocksCut, RowStateTable
 from tidemark.backends.rocksdb.expiring_rows import ExpiringValueRows
 from tidemark.backends.rocksdb.handles import RocksTtlValueState, RocksValueState
@@ -40,6 +42,7 @@ from tidemark.backends.rocksdb.tables import AnyRows, table_for
 from tidemark.backends.rocksdb.value_rows import ValueRows
 from tidemark.errors import RestoreError
 from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
+from tidemark.state.column_keys import Keys
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
@@ -98,6 +101,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._names = FileNames(self._id)
         self._codec = KeyCodec(parameters.key_serializer, parameters.max_parallelism)
         self._catalog = StateCatalog()
+        self._columns = ColumnCache(parameters.tokens, self.options.read_cache_size)
         self._cuts = 0
         self._closed = False
         self._open(RocksStore(self._directory / "db", self.options))
@@ -116,6 +120,39 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         handle = self._catalog.registered.find(descriptor, namespace)
         if handle is not None:
             return handle
+        spec, number = self._prepared(descriptor, namespace)
+        table = self._table(spec, number)
+        self._enter(spec, table)
+        handle = self._handle(spec, table)
+        self._catalog.registered.add(spec, handle)
+        return handle
+
+    def column_state(self, descriptor: StateDescriptor) -> State:
+        """Register the state, or find it again, and return its handle for many keys at once."""
+        handle = self._catalog.registered.find(descriptor, NamespaceKind.VOID)
+        if handle is not None:
+            return handle
+        if descriptor.kind is StateKind.VALUE:
+            spec, number = self._prepared(descriptor, NamespaceKind.VOID)
+            table = ColumnRows(self._scope, number, spec.value, spec.ttl is not None, self._columns)
+            self._columns.tables.append(table)
+            self._enter(spec, table)
+            handle = ColumnValueState(spec, self.context, table)
+        else:
+            records = self.state(descriptor)
+            spec = self._catalog.registered.spec(descriptor.name)
+            handle = column_handle(spec, self.context, records)
+        self._catalog.registered.add(spec, handle)
+        return handle
+
+    def column_keys(self, tokens: pa.Array) -> Keys:
+        """The keys of a batch."""
+        self._scope.write_back()
+        self.context.batch = batch = object()
+        return self._columns.keys(tokens, batch)
+
+    def _prepared(self, descriptor: StateDescriptor, namespace: NamespaceKind) -> tuple[StateSpec, int]:
+        """A state that is about to be registered, its restored rows migrated, and its number."""
         spec = spec_of(descriptor, self.parameters.key_serializer, namespace)
         restored = self._catalog.restored.get(spec.name)
         number = self._catalog.number(spec.name)
@@ -132,13 +169,12 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                     migration,
                     self._codec,
                 )
-        table = self._table(spec, number)
+        return spec, number
+
+    def _enter(self, spec: StateSpec, table: AnyRows | ColumnRows) -> None:
         self._catalog.tables[spec.name] = table
         self._scope.tables.append(table)
         self._watch(spec, table)
-        handle = self._handle(spec, table)
-        self._catalog.registered.add(spec, handle)
-        return handle
 
     def _table(self, spec: StateSpec, number: int) -> AnyRows:
         expiry = spec.expiry
@@ -181,6 +217,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def end_batch(self) -> None:
         """Write back what changed, and give the clean-up of expired state its turn."""
+        self.context.batch = None
         self._scope.end()
         self._cleanup.after_batch(self._scope.bytes_written)
 

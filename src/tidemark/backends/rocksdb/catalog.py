@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from tidemark.backends.registration import RegisteredStates, check_restored
+from tidemark.backends.rocksdb.column_rows import ColumnRows
 from tidemark.backends.rocksdb.columns import CarriedSerializer
 from tidemark.backends.rocksdb.restore import restored_serializers
 from tidemark.backends.rocksdb.tables import AnyRows
@@ -48,7 +49,7 @@ class StateCatalog:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.registered = RegisteredStates()
-        self.tables: dict[str, AnyRows] = {}
+        self.tables: dict[str, AnyRows | ColumnRows] = {}
         self.restored: dict[str, RestoredRows] = {}
 
     def number(self, name: str) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.backends.outside import OutsideView
 from tidemark.backends.rocksdb.catalog import StateCatalog
+from tidemark.backends.rocksdb.column_rows import ColumnRows
 from tidemark.backends.rocksdb.cut import stamp_of
 from tidemark.backends.rocksdb.keys import decode_namespace, decode_segment, encode_namespace, state_prefix
 from tidemark.backends.rocksdb.scope import BatchScope
@@ -28,7 +29,7 @@ class _Known:
     """Where a state lies, registered or merely restored, and what is to be seen of it."""
 
     number: int
-    table: AnyRows
+    table: AnyRows | ColumnRows
     view: OutsideView
 
 

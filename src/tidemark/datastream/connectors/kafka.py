@@ -12,6 +12,15 @@ from tidemark.api.connectors.kafka.offsets import (
     KafkaTopicPartition,
 )
 from tidemark.api.connectors.kafka.record import KafkaRecord
+from tidemark.api.connectors.kafka.serialization import (
+    KafkaRecordSerializationSchema,
+    KafkaRecordSerializationSchemaBuilder,
+    KafkaTopicSelector,
+)
+from tidemark.api.connectors.kafka.sink import (
+    KafkaSink,
+    KafkaSinkBuilder,
+)
 from tidemark.api.connectors.kafka.source import (
     KafkaSource,
     KafkaSourceBuilder,
@@ -23,7 +32,12 @@ __all__ = [
     "KafkaOffsetsInitializer",
     "KafkaRecord",
     "KafkaRecordDeserializationSchema",
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaSink",
+    "KafkaSinkBuilder",
     "KafkaSource",
     "KafkaSourceBuilder",
     "KafkaTopicPartition",
+    "KafkaTopicSelector",
 ]

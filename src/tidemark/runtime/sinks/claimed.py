@@ -84,6 +84,23 @@ class ClaimedSink(TransactionalSink):
             if name not in stays:
                 self._place.remove(f"{self._claim.area}/{name}")
 
+    def _release(self, kept: Iterable[StagedFile] = (), *, restorable: bool, keep: bool) -> None:
+        """The job is over: give the claim up; one that is lost is left alone.
+
+        Args:
+            kept: Files that stay staged whatever else goes.
+            restorable: Whether the area, and the note in it, is to be found by another driver.
+            keep: Whether all that is staged stays.
+        """
+        self._prepared, self._pending = {}, []
+        if self._claim is None:
+            return
+        with self._mapped("closed"):
+            if self._claim.is_held() and not keep:
+                self._sweep(kept)
+            self._claim.release(keep_area=restorable)
+        self._claim = None
+
     @property
     def _place(self) -> Place:
         # Not in the constructor: it may import a file system's driver, and the sink may never be used.
