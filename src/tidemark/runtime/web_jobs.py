@@ -154,14 +154,17 @@ class MachineJobs:
         found: dict[str, ArchivedJobView] = {}
         for job_id, archive in self._shared_archives().items():
             found[job_id] = self._archived.get(job_id) or ArchivedJobView(archive)
-        for job in read_history():
+        read = read_history()
+        for job in read:
             known = self._archived.get(job.job_id)
-            if known is None:
-                archive = local_archive(job.job_id)
-                known = ArchivedJobView.of_ended(job) if archive is None else ArchivedJobView(archive)
-            found[job.job_id] = known
+            if known is None and (archive := local_archive(job.job_id)) is not None:
+                known = ArchivedJobView(archive)
+            if known is not None:
+                found[job.job_id] = known
         self._archived = found
-        return found
+        # Of those whose file is gone, or about to be written, only the line is known; it is not kept.
+        bare = [job for job in read if job.job_id not in found]
+        return {**found, **{job.job_id: ArchivedJobView.of_ended(job) for job in bare}}
 
     def _shared_archives(self) -> dict[str, Any]:
         if self._directory is not None and time.monotonic() - self._listed_at > _LISTING_S:
