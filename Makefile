@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser kafka reference demo test test-fast chaos chaos-kafka chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query bench-page bench-web bench-latency bench-kafka clean
+.PHONY: help setup java browser kafka reference demo test test-fast chaos chaos-kafka chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-coordinator bench-recovery bench-evolution bench-query bench-page bench-web bench-latency bench-kafka clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,12 @@ bench-runtime: java ## benchmark whole jobs on Spark
 
 bench-checkpoint: java ## benchmark checkpoints, restore and rescaling
 	$(PY) benchmarks/bench_checkpoint.py
+
+bench-coordinator: setup ## benchmark the driver's load with 10,000 simulated slots
+	$(PY) benchmarks/bench_coordinator.py
+
+bench-recovery: java ## benchmark the time from a slot's death until a million keys are back
+	$(PY) benchmarks/bench_recovery.py
 
 bench-evolution: setup ## benchmark schema evolution of a million keys
 	$(PY) benchmarks/bench_evolution.py

@@ -7,8 +7,10 @@ every subtask gets a share of split lists, and all of union lists and broadcast 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from tidemark.checkpoint.layout import SnapshotLocation
 from tidemark.checkpoint.metadata.model import (
@@ -133,6 +135,7 @@ def plan_restore(
         return _plan_rehash(operator, metadata, location, parallelism, max_parallelism)
     old = sorted(operator.subtasks, key=lambda subtask: subtask.index)
     parts = redistribute([list(subtask.operator) for subtask in old], parallelism)
+    ranges = _Ranges(old)
     plans = []
     for index in range(parallelism):
         groups = (
@@ -140,7 +143,7 @@ def plan_restore(
             if operator.is_keyed
             else None
         )
-        restore = restore_range(operator, metadata, location, groups)
+        restore = _restore(operator, metadata, location, groups, ranges)
         plans.append(replace(restore, index=index, operator=tuple(parts[index])))
     return plans
 
@@ -188,10 +191,19 @@ def restore_range(
     groups: tuple[int, int] | None,
 ) -> SubtaskRestore:
     """What of the keyed state and timers of an operator lies in a range of key groups; nothing without a range."""
+    return _restore(operator, metadata, location, groups, _Ranges(operator.subtasks))
+
+
+def _restore(
+    operator: OperatorState,
+    metadata: CheckpointMetadata,
+    location: SnapshotLocation,
+    groups: tuple[int, int] | None,
+    ranges: _Ranges,
+) -> SubtaskRestore:
     if groups is None:
         return SubtaskRestore(operator.uid, 0, metadata.checkpoint_id, location)
-    old = sorted(operator.subtasks, key=lambda subtask: subtask.index)
-    overlapping = [subtask for subtask in old if _overlap(subtask, groups)]
+    overlapping = ranges.overlapping(groups)
     return SubtaskRestore(
         operator.uid,
         0,
@@ -209,6 +221,19 @@ def restore_range(
     )
 
 
-def _overlap(subtask: SubtaskState, groups: tuple[int, int]) -> bool:
-    mine = subtask.key_groups
-    return mine is not None and mine[0] <= groups[1] and mine[1] >= groups[0]
+class _Ranges:
+    """The key groups of subtasks, to be asked once per new subtask: there may be ten thousand of both."""
+
+    def __init__(self, subtasks: Iterable[SubtaskState]) -> None:
+        keyed = [(s.key_groups, s) for s in subtasks if s.key_groups is not None]
+        self._subtasks = sorted(keyed, key=lambda pair: (pair[0], pair[1].index))
+        self._first = [groups[0] for groups, _ in self._subtasks]
+        self._reach = list(accumulate([groups[1] for groups, _ in self._subtasks], max))
+        """The highest key group of each subtask and those before it."""
+
+    def overlapping(self, groups: tuple[int, int]) -> list[SubtaskState]:
+        """Subtasks with a key group in the range, by index."""
+        begin = bisect_left(self._reach, groups[0])
+        end = bisect_right(self._first, groups[1])
+        found = [subtask for mine, subtask in self._subtasks[begin:end] if mine[1] >= groups[0]]
+        return sorted(found, key=lambda subtask: subtask.index)

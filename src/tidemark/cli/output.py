@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidemark.runtime.doctor import Finding
     from tidemark.state_processor.diff import StateDiff
     from tidemark.state_processor.dry_run import CheckReport
+    from tidemark.state_processor.erasure import ErasureProof
     from tidemark.state_processor.rewrite import ErasedKey
 
 __all__ = ["JsonRenderer", "Renderer", "TextRenderer"]
@@ -114,6 +115,10 @@ class Renderer(ABC):
     @abstractmethod
     def erased(self, result: ErasedKey) -> None:
         """A key is gone from a new savepoint."""
+
+    @abstractmethod
+    def erased_from_job(self, proof: ErasureProof, path: str) -> None:
+        """A key is gone from a running job."""
 
     @abstractmethod
     def findings(self, found: list[Finding]) -> None:
@@ -343,6 +348,18 @@ class TextRenderer(Renderer):
         if not result.rows:
             click.echo("The key was in no state.", err=True)
 
+    def erased_from_job(self, proof: ErasureProof, path: str) -> None:
+        """The path of the proof alone on its line; what was done on standard error."""
+        click.echo(path)
+        for uid, states in sorted(proof.facts["erased"].items()):
+            for state, count in sorted(states.items()):
+                click.echo(visible(f"{uid}: {count} row(s) of '{state}' dropped."), err=True)
+        for each in proof.facts["checkpoints"]:
+            found = "could not be read" if each["rows_found"] is None else f"{each['rows_found']} row(s)"
+            click.echo(visible(f"checkpoint {each['id']}: {found}"), err=True)
+        for each in proof.facts["remaining"]:
+            click.echo(visible(f"checkpoint {each['id']} may hold the key: {each['why']}"), err=True)
+
     def findings(self, found: list[Finding]) -> None:
         """A line each; the remedy below it."""
         width = max((len(finding.subject) for finding in found), default=0)
@@ -464,6 +481,10 @@ class JsonRenderer(Renderer):
         """`savepoint` and `rows`."""
         rows = [{"uid": uid, "state": state, "rows": count} for (uid, state), count in result.rows.items()]
         _dump({"savepoint": result.path, "rows": rows})
+
+    def erased_from_job(self, proof: ErasureProof, path: str) -> None:
+        """The facts of the proof and its path."""
+        _dump({"proof": path, **proof.facts})
 
     def findings(self, found: list[Finding]) -> None:
         """A list."""

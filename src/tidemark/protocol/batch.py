@@ -32,6 +32,22 @@ class Batch:
     def __len__(self) -> int:
         return len(self.values)
 
+    def runs(self) -> Iterator[tuple[int | None, Batch]]:
+        """The same records as consecutive batches of one timestamp each, with that timestamp."""
+        stamps = self.timestamps
+        if stamps is None:
+            yield None, self
+            return
+        start = 0
+        for end in range(1, len(stamps) + 1):
+            if end == len(stamps) or stamps[end] != stamps[start]:
+                part = slice(start, end)
+                yield (
+                    stamps[start],
+                    Batch(self.values[part], stamps[part], None if self.keys is None else self.keys[part]),
+                )
+                start = end
+
     def parts(self, limit: int) -> Iterator[Batch]:
         """The same records as consecutive batches of at most `limit`."""
         if len(self.values) <= limit:

@@ -99,6 +99,7 @@ class SlotServer:
             stop=self._stop,
             stats=self._host.stats,
             figures=self._figures,
+            erase=self._host.erase,
         )
 
     def run(self) -> None:
@@ -128,7 +129,7 @@ class SlotServer:
                 if request.name in self._at_once:
                     self._at_once.answer(request)
                 else:
-                    question = request.name in ("stats", "figures")
+                    question = request.name in ("stats", "figures", "erase")
                     (self._questions if question else self._work).put(request)
         except WireClosed:
             self._exit("the driver is gone")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import UnsupportedOperationException
-from tidemark.state.backend import NO_KEY, KeyContext, KeyToken
+from tidemark.state.backend import MIN_TIME, NO_KEY, KeyContext, KeyToken
 from tidemark.state.canonical import RowEncoder, Rows, StateSerializers, read_rows
 from tidemark.state.descriptors import StateKind
 from tidemark.state.layers import FrozenView, LayeredDict
@@ -30,7 +30,6 @@ __all__ = ["EVENT_TIMERS", "PROCESSING_TIMERS", "DueTimer", "InternalTimers", "T
 
 EVENT_TIMERS = "_timers/event"
 PROCESSING_TIMERS = "_timers/processing"
-MIN_WATERMARK = -(1 << 63)
 
 DueTimer = tuple[int, KeyToken, Namespace]
 Entry = tuple[KeyToken, Namespace]
@@ -85,6 +84,15 @@ class _TimerQueue:
         if not self._due.frozen and len(times) > 64 and len(times) > 2 * len(self._due.live):
             self._times = list(self._due.live)
             heapq.heapify(self._times)
+
+    def of_key(self, token: KeyToken) -> list[tuple[int, Entry]]:
+        """All timers of a key; looks at every timer."""
+        return [
+            (time, entry)
+            for time, held in list(self._due.items())
+            for entry in (list(held) if type(held) is dict else [held])
+            if entry[0] == token
+        ]
 
     def __contains__(self, timer: tuple[int, Entry]) -> bool:
         held = self._due.get(timer[0])
@@ -193,7 +201,7 @@ class InternalTimers:
             key_serializer: Serializer of the keys.
             namespace: What timers carry besides their key: nothing, or a window.
         """
-        self.watermark = MIN_WATERMARK
+        self.watermark = MIN_TIME
         self._context = context
         self._max_parallelism = max_parallelism
         self._key = key_serializer
@@ -305,6 +313,17 @@ class InternalTimers:
     def next_processing_time(self) -> int | None:
         """Time of the next processing-time timer, or None."""
         return self._processing.first_time()
+
+    def erase(self, token: KeyToken) -> dict[str, int]:
+        """Delete all timers of a key; how many there were of each domain that had any."""
+        erased = {}
+        for name, queue in ((EVENT_TIMERS, self._event), (PROCESSING_TIMERS, self._processing)):
+            found = queue.of_key(token)
+            for time, entry in found:
+                queue.discard(time, entry)
+            if found:
+                erased[name] = len(found)
+        return erased
 
     def drop_processing(self) -> None:
         """Forget all processing-time timers (end of input)."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidemark.backends.columns.key_index import index_for
 from tidemark.backends.columns.table import ColumnTable, ColumnView
 from tidemark.backends.heap.column_cut import FrozenColumns
+from tidemark.backends.table import ABSENT
 from tidemark.state.column_keys import Keys
 from tidemark.state.key_tokens import KeyTokens
 
@@ -89,6 +90,14 @@ class HeapColumns:
             assert table.stamps is not None
             present = present & (table.stamps[: len(present)] > view.living.dead_before)
         yield from self._index.tokens_at(np.flatnonzero(present))
+
+    def erase(self, token: Any) -> dict[str, int]:
+        """Drop what a key holds; the states that held anything."""
+        row = self._index.row_of(token)
+        held = [name for name, table in self.tables.items() if table.unit(row) is not ABSENT]
+        for name in held:
+            self.tables[name].drop([row])
+        return dict.fromkeys(held, 1)
 
     def unit(self, name: str, token: Any) -> Any:
         """What a key holds, as an object, with its stamp if there is one; `ABSENT` if it holds nothing."""

@@ -23,6 +23,7 @@ from tidemark.backends.heap.tables import (
 )
 from tidemark.backends.registration import StateMigration
 from tidemark.errors import StateMigrationException
+from tidemark.state.backend import KeyToken
 from tidemark.state.canonical import MAX_BATCH_ROWS, Rows, StateSerializers, read_rows
 from tidemark.state.descriptors import StateKind
 from tidemark.state.key_memory import KeyMemory
@@ -80,6 +81,20 @@ class UnregisteredState:
         if self.table is not None:
             return self.table.num_entries()
         return sum(batch.num_rows for batch in self._batches)
+
+    def erase(self, token: KeyToken) -> int:
+        """Drop the rows of a key; how many there were."""
+        if self.table is not None:
+            return self.table.erase(token, self.meta.namespace)
+        key = load_serializer_snapshot(self.meta.key).restore_serializer()
+        tokens = KeyTokens(key)
+        kept, gone = [], 0
+        for batch in self._batches:
+            stays = [each != token for each in tokens.of_stored(key.from_arrow(batch.column("key")))]
+            gone += stays.count(False)
+            kept.append(batch if all(stays) else batch.filter(pa.array(stays, pa.bool_())))
+        self._batches = [batch for batch in kept if batch.num_rows]
+        return gone
 
     def decoded(self) -> HeapTable:
         """The rows as objects of the old type, for reading only."""

@@ -12,7 +12,9 @@ from tidemark.backends.rocksdb.column_rows import ColumnRows
 from tidemark.backends.rocksdb.columns import CarriedSerializer
 from tidemark.backends.rocksdb.restore import restored_serializers
 from tidemark.backends.rocksdb.tables import AnyRows
+from tidemark.clock import Clock
 from tidemark.errors import StateMigrationException
+from tidemark.state.backend import KeyContext
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.expiry import Living
 from tidemark.state.serializers.base import TypeSerializer
@@ -84,10 +86,11 @@ class StateCatalog:
             self.restored[meta.name] = restored
         return restored.serializers
 
-    def in_full_snapshot(self, name: str, now: int) -> Living | None:
+    def in_full_snapshot(self, name: str, context: KeyContext, clock: Clock) -> Living | None:
         """The units of a state that a full snapshot holds; None: all of them."""
-        expiry = self.registered.spec(name).expiry if name in self.registered else None
-        return None if expiry is None else expiry.snapshot_at(now)
+        if name not in self.registered:
+            return None
+        return self.registered.spec(name).in_full_snapshot(context, clock)
 
     def carried_types(self) -> dict[str, str]:
         """`<column>:<state>` -> column type, of restored states whose serializer class is gone."""
