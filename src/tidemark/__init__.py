@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         BaseBroadcastProcessFunction,
         BatchContext,
         BatchProcessFunction,
+        BatchReduceFunction,
         BroadcastProcessFunction,
         CheckpointedFunction,
         CheckpointListener,
@@ -373,6 +374,7 @@ __all__ = [
     "BasicTypeInfo",
     "BatchContext",
     "BatchProcessFunction",
+    "BatchReduceFunction",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastState",
@@ -634,7 +636,8 @@ _NAMES_BY_MODULE = {
     "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.functions": """
         AggregateFunction AllWindowFunction AsyncFunction AsyncRetryPredicate AsyncRetryStrategy
-        BaseBroadcastProcessFunction BatchContext BatchProcessFunction BroadcastProcessFunction
+        BaseBroadcastProcessFunction BatchContext BatchProcessFunction BatchReduceFunction
+        BroadcastProcessFunction
         CheckpointListener CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction
         DeltaFunction FilterFunction FlatMapFunction FoldFunction Function
         FunctionInitializationContext FunctionSnapshotContext KeySelector
