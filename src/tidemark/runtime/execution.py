@@ -175,11 +175,14 @@ class JobExecution:
             StorageError: A snapshot could not be reached; another attempt may find it.
             RestoreError: There are completed snapshots, but all are damaged, or none fits the job or what it
                 has published.
-            FencedError: A newer driver of the lineage owns a sink, or an older one has ended meanwhile.
+            FencedError: A newer driver runs the job or owns a sink, or an older one has ended meanwhile.
         """
         self.attempt += 1
         self.progress.attempt = self.attempt
         self.engine.start(self.plan, self.attempt)
+        if self.leadership is not None:
+            # Whoever leads the job now has perhaps deleted our snapshots, which is not why this attempt must not run.
+            self.engine.worker.call(self.leadership.verify)
         try:
             snapshot, metadata = self._choice.restore_newest(self._deploy)
         except (StorageError, RestoreError):
