@@ -27,18 +27,16 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "backend", "mode"),
+    ("parallelism", "backend"),
     [
-        (1, HashMapStateBackend, "epochs"),
-        (2, HashMapStateBackend, "epochs"),
-        (2, EmbeddedRocksDBStateBackend, "epochs"),
-        (5, HashMapStateBackend, "epochs"),
-        (3, HashMapStateBackend, "continuous"),
-        (2, EmbeddedRocksDBStateBackend, "continuous"),
+        (1, HashMapStateBackend),
+        (2, HashMapStateBackend),
+        (2, EmbeddedRocksDBStateBackend),
+        (5, HashMapStateBackend),
     ],
 )
 def test_every_job_gives_its_answer_on_spark(
-    parallelism: int, backend: Callable[[], Any], mode: str, make_env: Callable[..., Any]
+    parallelism: int, backend: Callable[[], Any], make_env: Callable[..., Any]
 ) -> None:
     env = make_env(parallelism)
     env.set_state_backend(backend())
