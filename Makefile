@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser kafka reference demo test test-fast chaos chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-evolution bench-query bench-page bench-web bench-latency bench-barriers clean
+.PHONY: help setup java browser kafka reference demo test test-fast chaos chaos-kafka chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-coordinator bench-recovery bench-evolution bench-query bench-page bench-web bench-latency bench-barriers clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,9 +53,11 @@ chaos: setup ## search at random for what breaks (no JVM; SEED=n replays, FACTOR
 	TIDEMARK_CHAOS=$(SEED) TIDEMARK_CHAOS_FACTOR=$(FACTOR) $(PYTEST) -n 2 --hypothesis-seed=$(SEED) $(ARGS) $(CHAOS) \
 		|| { echo "again: make chaos SEED=$(SEED) FACTOR=$(FACTOR)"; exit 1; }
 
-KILLS ?= 20
+chaos-kafka: kafka ## kill drivers and brokers over commits of the Kafka sink (SEED=n replays, KILLS=n, FIRST=n)
+	$(PY) -m tests.kafka.campaign --seed $(SEED) --kills $(or $(KILLS),100) --first $(or $(FIRST),0)
+
 chaos-spark: java ## kill workers, slots, executors and drivers of continuous jobs on Spark (SEED=n, KILLS=n, ONLY="slot ...")
-	$(PY) -m tests.integration.spark_chaos --seed $(SEED) --kills $(KILLS) $(if $(ONLY),--only $(ONLY))
+	$(PY) -m tests.integration.spark_chaos --seed $(SEED) --kills $(or $(KILLS),20) $(if $(ONLY),--only $(ONLY))
 
 lint: setup ## check style, formatting and types
 	$(PY) -m ruff check .
@@ -75,6 +77,10 @@ bench-full: java ## the same with every case and every query; takes hours
 bench-state: setup ## benchmark the state backends
 	$(PY) benchmarks/bench_state.py
 
+.PHONY: bench-columns
+bench-columns: setup ## benchmark state by column beside state by record
+	$(PY) -m benchmarks.bench_columns
+
 bench-latency: java ## benchmark latency: continuous beside epochs and PyFlink
 	$(PY) benchmarks/bench_latency.py
 
@@ -86,6 +92,12 @@ bench-runtime: java ## benchmark whole jobs on Spark
 
 bench-checkpoint: java ## benchmark checkpoints, restore and rescaling
 	$(PY) benchmarks/bench_checkpoint.py
+
+bench-coordinator: setup ## benchmark the driver's load with 10,000 simulated slots
+	$(PY) benchmarks/bench_coordinator.py
+
+bench-recovery: java ## benchmark the time from a slot's death until a million keys are back
+	$(PY) benchmarks/bench_recovery.py
 
 bench-evolution: setup ## benchmark schema evolution of a million keys
 	$(PY) benchmarks/bench_evolution.py

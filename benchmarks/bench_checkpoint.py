@@ -21,7 +21,7 @@ from typing import Any
 
 import cloudpickle
 import jobs
-from jobs import RunningJob, attach, endless_rows, environment
+from jobs import RunningJob, attach, discard, endless_rows, environment
 from measure import EpochLog, Table, epoch_log, median, progress, spread, tuned_session
 from suite.work import Rows
 
@@ -59,18 +59,8 @@ class Run:
         env = environment(backend, slots, self.directory(), interval_ms, **options)
         if frame is None:
             frame = endless_rows(self.spark, self.rows, self.arguments.epoch_rows)
-        attach(env, frame, "value", self.rows).add_sink(_discard()).uid("sink")
+        attach(env, frame, "value", self.rows).add_sink(discard()).uid("sink")
         return RunningJob(self.log, env, name)
-
-
-def _discard() -> Any:
-    from tidemark.datastream import SinkFunction
-
-    class Discard(SinkFunction):
-        def invoke(self, value: Any, context: Any) -> None:
-            """Results are not looked at here; bench-runtime and the suite check them."""
-
-    return Discard()
 
 
 # What a checkpoint every second costs

@@ -41,6 +41,22 @@ if TYPE_CHECKING:
         OutputFileConfig,
         RollingPolicy,
     )
+    from tidemark.api.connectors.kafka.deserialization import (
+        KafkaBadRecords,
+        KafkaRecordDeserializationSchema,
+    )
+    from tidemark.api.connectors.kafka.offsets import (
+        KafkaOffsetResetStrategy,
+        KafkaOffsetsInitializer,
+        KafkaTopicPartition,
+    )
+    from tidemark.api.connectors.kafka.record import KafkaRecord
+    from tidemark.api.connectors.kafka.serialization import (
+        KafkaRecordSerializationSchema,
+        KafkaTopicSelector,
+    )
+    from tidemark.api.connectors.kafka.sink import KafkaSink
+    from tidemark.api.connectors.kafka.source import KafkaSource
     from tidemark.api.connectors.number_seq import NumberSequenceSource
     from tidemark.api.context import (
         SinkContext,
@@ -60,6 +76,9 @@ if TYPE_CHECKING:
         AsyncRetryPredicate,
         AsyncRetryStrategy,
         BaseBroadcastProcessFunction,
+        BatchContext,
+        BatchProcessFunction,
+        BatchReduceFunction,
         BroadcastProcessFunction,
         CheckpointedFunction,
         CheckpointListener,
@@ -257,6 +276,10 @@ if TYPE_CHECKING:
     from tidemark.futures import CompletableFuture
     from tidemark.ids import JobID
     from tidemark.queryablestate.client import QueryableStateClient
+    from tidemark.state.column_keys import (
+        Keys,
+        KeySet,
+    )
     from tidemark.state.descriptors import (
         AggregatingStateDescriptor,
         FoldingStateDescriptor,
@@ -266,6 +289,7 @@ if TYPE_CHECKING:
         StateDescriptor,
         ValueStateDescriptor,
     )
+    from tidemark.state.expired_state import ExpiredState
     from tidemark.state.primitives import (
         AggregatingState,
         AppendingState,
@@ -297,6 +321,7 @@ if TYPE_CHECKING:
         GenericRecordAvroTypeInfo,
     )
     from tidemark.types.inference import written_as
+    from tidemark.types.numpy_types import NumpyArrayTypeInfo
     from tidemark.types.row import (
         Row,
         RowKind,
@@ -347,6 +372,9 @@ __all__ = [
     "BasicArrayTypeInfo",
     "BasicType",
     "BasicTypeInfo",
+    "BatchContext",
+    "BatchProcessFunction",
+    "BatchReduceFunction",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastState",
@@ -403,6 +431,7 @@ __all__ = [
     "EventTimeSessionWindows",
     "EventTimeTrigger",
     "ExecutionConfig",
+    "ExpiredState",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FieldKey",
@@ -435,8 +464,19 @@ __all__ = [
     "JobStatus",
     "JsonRowDeserializationSchema",
     "JsonRowSerializationSchema",
+    "KafkaBadRecords",
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
+    "KafkaRecordSerializationSchema",
+    "KafkaSink",
+    "KafkaSource",
+    "KafkaTopicPartition",
+    "KafkaTopicSelector",
     "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
+    "KeySet",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -444,6 +484,7 @@ __all__ = [
     "KeyedStateFunction",
     "KeyedStateStore",
     "KeyedStream",
+    "Keys",
     "ListCheckpointed",
     "ListState",
     "ListStateDescriptor",
@@ -461,6 +502,7 @@ __all__ = [
     "NullByteKeySelector",
     "NullableSerializer",
     "NumberSequenceSource",
+    "NumpyArrayTypeInfo",
     "ObjectArrayTypeInfo",
     "OneInputStreamOperator",
     "OperatorOutput",
@@ -581,6 +623,12 @@ _NAMES_BY_MODULE = {
     "tidemark.api.connectors.compaction": "FileCompactStrategy FileCompactor",
     "tidemark.api.connectors.file_source": "FileSource",
     "tidemark.api.connectors.file_system": "BucketAssigner FileSink OutputFileConfig RollingPolicy",
+    "tidemark.api.connectors.kafka.deserialization": "KafkaBadRecords KafkaRecordDeserializationSchema",
+    "tidemark.api.connectors.kafka.offsets": "KafkaOffsetResetStrategy KafkaOffsetsInitializer KafkaTopicPartition",
+    "tidemark.api.connectors.kafka.record": "KafkaRecord",
+    "tidemark.api.connectors.kafka.serialization": "KafkaRecordSerializationSchema KafkaTopicSelector",
+    "tidemark.api.connectors.kafka.sink": "KafkaSink",
+    "tidemark.api.connectors.kafka.source": "KafkaSource",
     "tidemark.api.connectors.number_seq": "NumberSequenceSource",
     "tidemark.api.context": "SinkContext SourceContext TimerService",
     "tidemark.api.environment": "StreamExecutionEnvironment",
@@ -588,9 +636,11 @@ _NAMES_BY_MODULE = {
     "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.functions": """
         AggregateFunction AllWindowFunction AsyncFunction AsyncRetryPredicate AsyncRetryStrategy
-        BaseBroadcastProcessFunction BroadcastProcessFunction CheckpointListener CheckpointedFunction
-        CoFlatMapFunction CoMapFunction CoProcessFunction DeltaFunction FilterFunction FlatMapFunction
-        FoldFunction Function FunctionInitializationContext FunctionSnapshotContext KeySelector
+        BaseBroadcastProcessFunction BatchContext BatchProcessFunction BatchReduceFunction
+        BroadcastProcessFunction
+        CheckpointListener CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction
+        DeltaFunction FilterFunction FlatMapFunction FoldFunction Function
+        FunctionInitializationContext FunctionSnapshotContext KeySelector
         KeyedBroadcastProcessFunction KeyedCoProcessFunction KeyedProcessFunction KeyedStateFunction
         KeyedStateStore ListCheckpointed MapFunction NullByteKeySelector OperatorStateStore
         ParallelSourceFunction Partitioner ProcessAllWindowFunction ProcessFunction ProcessWindowFunction
@@ -663,6 +713,7 @@ _NAMES_BY_MODULE = {
     "tidemark.futures": "CompletableFuture",
     "tidemark.ids": "JobID",
     "tidemark.queryablestate.client": "QueryableStateClient",
+    "tidemark.state.column_keys": "KeySet Keys",
     "tidemark.state.descriptors": """
         AggregatingStateDescriptor FoldingStateDescriptor ListStateDescriptor MapStateDescriptor
         ReducingStateDescriptor StateDescriptor ValueStateDescriptor
@@ -676,9 +727,11 @@ _NAMES_BY_MODULE = {
         SimpleTypeSerializerSnapshot TypeSerializer TypeSerializerConfigSnapshot
         TypeSerializerSchemaCompatibility TypeSerializerSnapshot
     """,
+    "tidemark.state.expired_state": "ExpiredState",
     "tidemark.state.ttl": "StateTtlConfig",
     "tidemark.types.avro": "AvroSchema GenericRecordAvroTypeInfo",
     "tidemark.types.inference": "written_as",
+    "tidemark.types.numpy_types": "NumpyArrayTypeInfo",
     "tidemark.types.row": "Row RowKind",
     "tidemark.types.time": "Duration Instant Time",
     "tidemark.types.typeinfo": """

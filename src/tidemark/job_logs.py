@@ -13,12 +13,12 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemark.errors import ConfigError
+from tidemark.errors import ConfigError, JobNotFoundError
 from tidemark.jobs import registry_directory
 from tidemark.private_files import open_private, private_directory
 from tidemark.redaction import without_secrets
@@ -29,7 +29,10 @@ __all__ = [
     "LogOwner",
     "bind_thread",
     "bound_job",
+    "find_logs",
     "list_logs",
+    "prune_logs",
+    "read_from",
     "read_tail",
     "slot_log",
 ]
@@ -207,19 +210,34 @@ def _directory(job_id: str) -> Path:
     logs = private_directory(registry_directory() / "logs")
     known = logs / job_id
     if not known.is_dir():
-        _prune(logs)
+        prune_logs()
     return private_directory(known)
 
 
-def _prune(logs: Path) -> None:
-    """Remove the logs of the oldest jobs."""
-    found = [
-        (entry.stat(follow_symlinks=False).st_mtime, entry.path)
-        for entry in os.scandir(logs)
-        if entry.is_dir()
-    ]
-    for _age, path in sorted(found)[: max(0, len(found) - _JOBS_KEPT)]:
-        shutil.rmtree(path, ignore_errors=True)
+def prune_logs(alive: Collection[str] = ()) -> list[str]:
+    """Remove all logs but those of the newest 50 jobs, and of detached programs; returns their paths. Never raises.
+
+    Args:
+        alive: Ids of jobs whose logs stay, however old they are.
+    """
+    logs = registry_directory() / "logs"
+    removed: list[str] = []
+    with suppress(OSError, ConfigError):
+        if not logs.is_dir():
+            return []
+        for directories in (True, False):
+            found = [
+                (entry.stat(follow_symlinks=False).st_mtime, entry.path)
+                for entry in os.scandir(private_directory(logs))
+                if entry.is_dir(follow_symlinks=False) is directories and entry.name not in alive
+            ]
+            removed += [path for _age, path in sorted(found)[: max(0, len(found) - _JOBS_KEPT)]]
+        for path in removed:
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
+    return removed
 
 
 def list_logs(job_id: str) -> dict[str, int]:
@@ -230,14 +248,47 @@ def list_logs(job_id: str) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in sorted(directory.iterdir()) if path.is_file()}
 
 
+def find_logs(prefix: str) -> str:
+    """The id of the only job of this machine, running or ended, that has logs and whose id begins so.
+
+    Raises:
+        JobNotFoundError: There is none, or several.
+    """
+    directory = registry_directory() / "logs"
+    found = (
+        sorted(entry.name for entry in directory.iterdir() if entry.is_dir()) if directory.is_dir() else []
+    )
+    matching = [job_id for job_id in found if prefix and job_id.startswith(prefix)]
+    if len(matching) != 1:
+        what = "begins with" if not matching else f"is told from {len(matching)} others by"
+        raise JobNotFoundError(
+            f"No job with logs in {directory} {what} '{prefix}'. 'tidemark list -a' shows the ids.",
+            job_id=prefix,
+        )
+    return matching[0]
+
+
+def read_from(job_id: str, name: str, at: int | None) -> tuple[str, int]:
+    """What a log file holds from a position on, its end if that is None, and the position behind that.
+
+    A file that became shorter was rotated: it is read from its beginning.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    path = registry_directory() / "logs" / job_id / name
+    with open(open_private(path, os.O_RDONLY), "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - _TAIL) if at is None else at if at <= size else 0
+        file.seek(start)
+        content = file.read()
+    return content.decode(errors="replace"), start + len(content)
+
+
 def read_tail(job_id: str, name: str) -> str | None:
     """The end of a log file of a job, None if it has none of that name."""
     if name not in list_logs(job_id):
         return None
     with suppress(OSError, ConfigError):
-        path = registry_directory() / "logs" / job_id / name
-        with open(open_private(path, os.O_RDONLY), "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL))
-            return file.read().decode(errors="replace")
+        return read_from(job_id, name, None)[0]
     return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from tidemark import FsStateBackend, KeyedProcessFunction, RestartStrategies, Ty
 from tidemark.errors import UnknownKeyOrNamespaceException, UnknownKvStateError
 from tidemark.jobs import find_job
 from tidemark.queryablestate import QueryableStateClient
+from tidemark.state_processor import register
 
 pytestmark = pytest.mark.spark
 
@@ -132,3 +135,28 @@ def test_a_client_without_the_token_gets_nothing(job):
         pytest.raises(Exception, match=r"token|refused|closed|answer"),
     ):
         client.get_kv_state(job.get_job_id(), "counts", 1, Types.LONG(), descriptor()).result(DEADLINE)
+
+
+def test_sql_reads_live_state_in_parallel(job, spark):
+    register(spark)
+    options = {"job": job.get_job_id(), "state": "counts"}
+    wait_for(lambda: spark.read.format("tidemark").options(**options).load().count() == 10)
+
+    frame = spark.read.format("tidemark").options(**options, partitions=3).load()
+    frame.createOrReplaceTempView("counts")
+
+    assert frame.columns == ["key_group", "key", "value"]
+    assert frame.rdd.getNumPartitions() == 3
+    before = spark.sql("select sum(value) as total from counts").first().total
+    wait_for(lambda: spark.sql("select sum(value) as total from counts").first().total > before)
+    assert spark.read.format("tidemark").options(**options, key="4").load().first().key == 4
+    with pytest.raises(Exception, match="exclude each other"):
+        spark.read.format("tidemark").options(**options, path="/tmp/x").load()
+
+
+def test_the_example_asks_a_running_job(spark, capfd):
+    example = Path(__file__).parents[2] / "examples" / "live_state_as_sql.py"
+
+    runpy.run_path(str(example), run_name="__main__")
+
+    assert capfd.readouterr().out.splitlines() == ["[('bob', 20), ('ann', 15)]"]

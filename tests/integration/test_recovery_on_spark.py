@@ -144,6 +144,28 @@ def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkp
     )
 
 
+@pytest.mark.modes("epochs", "auto")
+def test_slots_come_and_go_when_a_job_is_rescaled(make_env, checkpoints, tmp_path):
+    env = make_env(2)
+    env.set_max_parallelism(2)
+    numbers_job(env, RocksDBStateBackend(checkpoints, True), 8_000, tmp_path / "out", tmp_path / "go")
+    client = env.execute_async("rescaled")
+    for parallelism in (3, 1):
+        wait_for(lambda: client.get_progress()["checkpoints"] > 0)
+        before = client.get_progress()["slot_pids"]
+        assert client.runner.rescale(parallelism).result(DEADLINE) == str(parallelism)
+        pids = client.get_progress()["slot_pids"]
+        assert sorted(pids) == list(range(parallelism))
+        assert pids[0] == before[0], "slots that stay are kept"
+        surplus = [pid for slot, pid in before.items() if slot >= parallelism]
+        wait_for(lambda gone=surplus: not any(psutil.pid_exists(pid) for pid in gone))
+    (tmp_path / "go").touch()
+    client.get_job_execution_result().result(DEADLINE)
+
+    assert committed(tmp_path / "out") == expected(8_000)
+    assert client.get_progress()["attempt"] == 2
+
+
 class Moved(FileSystemStorage):
     """A storage of the program's own: what is said to lie at /moved/... lies somewhere else."""
 

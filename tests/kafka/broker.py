@@ -15,13 +15,14 @@ from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "kafka.sh"
 DEADLINE_S = 120.0
@@ -217,6 +218,23 @@ class Broker:
         finally:
             consumer.close()
         return sorted(found, key=lambda each: (each.partition(), each.offset()))
+
+    def await_transactions(self, topic: str) -> None:
+        """Wait until no transaction is open in the topic.
+
+        A producer is told that its transaction is committed before all partitions are: readers see it a bit later.
+        """
+        partitions = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
+        wanted = {TopicPartition(topic, each): OffsetSpec.latest() for each in partitions}
+
+        def ends(isolation: IsolationLevel) -> list[int]:
+            asked = self.admin.list_offsets(wanted, isolation_level=isolation)
+            return [asked[each].result(timeout=DEADLINE_S).offset for each in wanted]
+
+        wait_until(
+            lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
+            f"no transaction is open in {topic}",
+        )
 
     def committed_values(self, topic: str) -> list[str | None]:
         """The values of `read_committed`, as text."""

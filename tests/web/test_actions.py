@@ -108,12 +108,21 @@ def test_disposal_of_what_is_no_savepoint_fails_and_deletes_nothing(site: Site, 
     assert (tmp_path / "precious" / "data").read_text() == "mine"
 
 
-def test_rescaling_says_what_to_do_instead(site: Site) -> None:
-    for method in ("POST", "PATCH"):
-        answer = site.client.request(method, f"/v1/jobs/{site.job_id}/rescaling", params={"parallelism": 3})
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_a_job_is_rescaled(site: Site, method: str) -> None:
+    answer = site.client.request(method, f"/v1/jobs/{site.job_id}/rescaling", params={"parallelism": 3})
 
-        assert answer.status_code == 501
-        assert "tidemark run -s" in answer.json()["errors"][0]
+    assert answer.status_code == 200, answer.text
+    assert site.outcome("/rescaling", answer.json()["request-id"]) == {}
+    until(lambda: 3 in {vertex["parallelism"] for vertex in site.of_job()["vertices"]})
+
+
+@pytest.mark.parametrize("parallelism", ["", "0", "-1", "x", "32769", "9" * 400])
+def test_a_parallelism_that_is_none_is_refused(site: Site, parallelism: str) -> None:
+    answer = site.client.post(f"/v1/jobs/{site.job_id}/rescaling", params={"parallelism": parallelism})
+
+    assert answer.status_code == 400
+    assert "'parallelism' must be a number from 1 to 32768" in answer.json()["errors"][0]
 
 
 UNKNOWN = "f" * 32

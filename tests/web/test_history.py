@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from tests.web import jobs
 from tests.web.conftest import DEADLINE_S, Site, Start, until
 
+from tidemark.runtime import remote_view
 from tidemark.runtime.control import live_jobs
 from tidemark.runtime.history import LIMIT
 from tidemark.runtime.web_jobs import MachineJobs
@@ -128,3 +131,25 @@ def test_only_the_last_jobs_of_a_machine_are_kept(home: Path, start: Start) -> N
 
     assert len(list((home / "history").iterdir())) == LIMIT
     assert len(MachineJobs({}).all()) == LIMIT
+
+
+def test_a_job_that_hangs_is_shown_as_lost_and_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_view, "_ANSWER_S", 0.5)
+    program = f"from tests.web import jobs; from pathlib import Path; jobs.start(Path({str(tmp_path)!r}))"
+    wait = "; import threading; threading.Event().wait()"
+    process = subprocess.Popen([sys.executable, "-c", program + wait], cwd=Path(__file__).parents[2])
+    try:
+        jobs_here = MachineJobs({})
+        until(lambda: [view.facts().status for view in jobs_here.all()] == ["RUNNING"])
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: [view.facts().status for view in jobs_here.all()] == ["RECONCILING"])
+
+        asked = time.monotonic()
+        for _ in range(100):
+            assert [view.facts().name for view in jobs_here.all()] == ["counting"]
+        assert time.monotonic() - asked < 100 * 0.5
+    finally:
+        process.kill()
+        process.wait()

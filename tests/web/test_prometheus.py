@@ -104,7 +104,7 @@ DASHBOARD = Path(__file__).parents[2] / "examples" / "observability" / "grafana-
 
 
 def test_every_metric_of_the_dashboard_is_there(start: Start) -> None:
-    site = start({"metrics.latency.interval": "1 ms"})
+    site = start({"metrics.latency.interval": "1 ms", "execution.mode": "continuous"})
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     used = {
         name

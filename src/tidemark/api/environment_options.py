@@ -31,6 +31,7 @@ class EnvironmentOptions:
         self._files: list[str] = []
         self._archives: list[tuple[str, str | None]] = []
         self._requirements: str | None = None
+        self._requirements_cache: str | None = None
         self._executable: str | None = None
         self._cached_files: list[CachedFile] = []
 
@@ -102,8 +103,16 @@ class EnvironmentOptions:
     def set_python_requirements(
         self, requirements_file_path: str, requirements_cache_dir: str | None = None
     ) -> None:
-        """Ship the requirements; installing them is up to the image of the workers, and so is a cache."""
+        """Let user code import what a requirements file names.
+
+        Args:
+            requirements_file_path: The file. By itself it is only shipped: nothing is downloaded at run time, so
+                its packages have to be installed on the workers.
+            requirements_cache_dir: Directory with the packages (`pip download -d DIR -r FILE`). They are installed
+                from there by the driver and shipped; packages of pure Python only.
+        """
         self._requirements = requirements_file_path
+        self._requirements_cache = requirements_cache_dir
 
     def set_python_executable(self, python_exec: str) -> None:
         """Run user code with this interpreter on the workers."""
@@ -121,6 +130,7 @@ class EnvironmentOptions:
             files=tuple(self._files),
             archives=tuple(self._archives),
             requirements=self._requirements,
+            requirements_cache=self._requirements_cache,
             executable=self._executable,
             cached_files=tuple(self._cached_files),
         )

@@ -65,6 +65,8 @@ class PythonArtifacts:
     archives: tuple[tuple[str, str | None], ...] = ()
     """(path, target directory) pairs."""
     requirements: str | None = None
+    requirements_cache: str | None = None
+    """Directory of packages that the requirements are installed from."""
     executable: str | None = None
     cached_files: tuple[CachedFile, ...] = ()
 

@@ -24,6 +24,11 @@ class FieldKey(KeySelector):
         """The field."""
         return value[self.field]
 
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        """The field, as a timestamp in milliseconds; see `WatermarkStrategy.with_timestamp_assigner`."""
+        stamp: int = value[self.field]
+        return stamp
+
     def position_in(self, record: TypeInformation | None, key: TypeInformation | None) -> int | None:
         """Position of the field in records of a type, if its values are keys of type `key` as they are."""
         if not isinstance(record, (RowTypeInfo, TupleTypeInfo)):
@@ -46,7 +51,8 @@ def field(name: str | int) -> FieldKey:
     """A key selector for `key_by`: the field `name` of a row, or the item at that position of a tuple.
 
     Streams of rows and tuples that travel as columns (from Spark DataFrames, from other keyed operators) are split
-    by such a key without touching single records, if the field has the type of the key.
+    by such a key without touching single records, if the field has the type of the key. As a timestamp assigner it
+    reads a LONG field of such streams the same way.
     """
     if not isinstance(name, (str, int)) or isinstance(name, bool):
         raise TypeError(f"field() needs a name or a position, not {name!r}.")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from tidemark.api.builder import callable_or, optional_type
-from tidemark.api.functions import KeyedProcessFunction, KeySelector, ReduceFunction
+from tidemark.api.functions import BatchProcessFunction, KeyedProcessFunction, KeySelector, ReduceFunction
 from tidemark.api.graph import NodeKind, Ship
 from tidemark.api.specs import OperatorKind, QueryableSpec, ReduceSpec
 from tidemark.api.stateful_functions import (
@@ -103,6 +103,21 @@ class KeyedStream(DataStream):
         if not isinstance(func, KeyedProcessFunction):
             raise TypeError(f"process() of a KeyedStream needs a KeyedProcessFunction, not {func!r}.")
         return self._apply("KEYED PROCESS", OperatorKind.PROCESS, func, optional_type(output_type))
+
+    def process_batch(self, func: BatchProcessFunction, output_type: Any = None) -> DataStream:
+        """Process whole batches of elements and timers with keyed state by column. Beyond Flink.
+
+        Args:
+            func: Sees rows of many keys at once.
+            output_type: Type of the rows it returns; None: that of this stream.
+
+        Raises:
+            TypeError: `func` is no `BatchProcessFunction`.
+            ConfigError: This stream has no declared type.
+        """
+        if not isinstance(func, BatchProcessFunction):
+            raise TypeError(f"process_batch() needs a BatchProcessFunction, not {func!r}.")
+        return self._apply_to_batches("PROCESS BATCH", OperatorKind.PROCESS_BATCH, func, output_type)
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         """Combine the elements of each key; emits the running value for every element.

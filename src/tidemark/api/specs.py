@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 if TYPE_CHECKING:
     from tidemark.api.collect import CollectBuffer
     from tidemark.api.connectors.file_system import FileSink
+    from tidemark.api.connectors.kafka.sink import KafkaSink
     from tidemark.api.connectors.kafka.source import KafkaSource
     from tidemark.api.functions import AsyncRetryStrategy, DeltaFunction
     from tidemark.api.output_tag import OutputTag
@@ -32,6 +33,7 @@ __all__ = [
     "CHANGED_TAG",
     "RESULT_TAG",
     "AsyncWaitSpec",
+    "BatchSpec",
     "BroadcastProcessSpec",
     "CollectSinkSpec",
     "CollectionSourceSpec",
@@ -43,6 +45,7 @@ __all__ = [
     "FunctionSourceSpec",
     "FunctionSpec",
     "IterationHeadSpec",
+    "KafkaSinkSpec",
     "KafkaSourceSpec",
     "OperatorKind",
     "OperatorSpec",
@@ -90,6 +93,9 @@ class OperatorKind(Enum):
     ASYNC_WAIT = "async_wait"
     TRANSFORM = "transform"
     DELTA = "delta"
+    PROCESS_BATCH = "process_batch"
+    MAP_BATCH = "map_batch"
+    FILTER_BATCH = "filter_batch"
 
 
 # Operators
@@ -115,6 +121,17 @@ class FunctionSpec(OperatorSpec):
     kind: OperatorKind
     function: Any = None
     """The user's function object or callable."""
+    keyed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec(OperatorSpec):
+    """An operator whose function gets and returns record batches."""
+
+    kind: OperatorKind
+    function: Any
+    input_type: TypeInformation
+    output_type: TypeInformation
     keyed: bool = False
 
 
@@ -392,8 +409,12 @@ class SinkSpec:
     """Where records go, and with which guarantee."""
 
     kind: ClassVar[str]
-    guarantee: ClassVar[str] = "at-least-once"
-    """"exactly-once", "at-least-once" or "none"."""
+    delivery: ClassVar[str] = "at-least-once"
+
+    @property
+    def guarantee(self) -> str:
+        """One of "exactly-once", "at-least-once" and "none"."""
+        return self.delivery
 
     def for_tasks(self) -> Self:
         """The spec without what stays in the driver or in slots."""
@@ -405,7 +426,7 @@ class PrintSinkSpec(SinkSpec):
     """Lines on the driver's standard output."""
 
     kind: ClassVar[str] = "print"
-    guarantee: ClassVar[str] = "none"
+    delivery: ClassVar[str] = "none"
     identifier: str | None = None
 
 
@@ -414,7 +435,7 @@ class CollectSinkSpec(SinkSpec):
     """Records for an iterator in the driver."""
 
     kind: ClassVar[str] = "collect"
-    guarantee: ClassVar[str] = "exactly-once"
+    delivery: ClassVar[str] = "exactly-once"
     buffer: CollectBuffer
 
 
@@ -423,8 +444,21 @@ class FileSinkSpec(SinkSpec):
     """Files that become visible with checkpoints."""
 
     kind: ClassVar[str] = "files"
-    guarantee: ClassVar[str] = "exactly-once"
+    delivery: ClassVar[str] = "exactly-once"
     sink: FileSink
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSinkSpec(SinkSpec):
+    """Records of Kafka topics."""
+
+    kind: ClassVar[str] = "kafka"
+    sink: KafkaSink
+
+    @property
+    def guarantee(self) -> str:
+        """What the sink was built with."""
+        return self.sink.delivery_guarantee.name.lower().replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)

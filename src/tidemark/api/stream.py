@@ -6,7 +6,7 @@ transformations add a node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +25,7 @@ from tidemark.api.operator_settings import OperatorSettings
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.sink import SinkMethods
 from tidemark.api.specs import (
+    BatchSpec,
     FunctionSpec,
     OperatorKind,
     OperatorSpec,
@@ -111,6 +112,44 @@ class DataStream(OperatorSettings, SinkMethods):
         """
         callable_or(func, FilterFunction, "filter")
         return self._apply("Filter", OperatorKind.FILTER, func, self._type)
+
+    def map_batch(self, func: Any, output_type: Any = None) -> DataStream:
+        """Make rows of rows, a batch at a time. Beyond Flink.
+
+        Args:
+            func: A callable from a `pyarrow.RecordBatch` to a record batch, a table, a dict of arrays or None, or a
+                dict from column names to `pyarrow.compute` expressions. As many rows as came in keep their timestamps,
+                otherwise rows have none.
+            output_type: Type of the rows; None: that of this stream.
+
+        Raises:
+            TypeError: `func` is neither a callable nor a dict of expressions.
+            ConfigError: This stream has no declared type.
+        """
+        if isinstance(func, Mapping):
+            if not func or not all([_is_expression(each) for each in func.values()]):
+                raise TypeError(
+                    "map_batch() needs a callable, or a dict from names to pyarrow.compute expressions."
+                )
+            func = dict(func)
+        elif not callable(func):
+            raise TypeError(f"map_batch() needs a callable, or a dict of expressions, not {func!r}.")
+        return self._values()._apply_to_batches("Map Batch", OperatorKind.MAP_BATCH, func, output_type)
+
+    def filter_batch(self, func: Any) -> DataStream:
+        """Keep some rows of each batch. Beyond Flink.
+
+        Args:
+            func: A callable from a `pyarrow.RecordBatch` to a boolean array with a value per row, or one
+                `pyarrow.compute` expression; rows with a null are dropped.
+
+        Raises:
+            TypeError: `func` is neither a callable nor an expression.
+            ConfigError: This stream has no declared type.
+        """
+        if not callable(func) and not _is_expression(func):
+            raise TypeError(f"filter_batch() needs a callable or a pyarrow.compute expression, not {func!r}.")
+        return self._values()._apply_to_batches("Filter Batch", OperatorKind.FILTER_BATCH, func, None)
 
     def process(self, func: Any, output_type: Any = None) -> DataStream:
         """Process elements with a context.
@@ -363,8 +402,22 @@ class DataStream(OperatorSettings, SinkMethods):
     ) -> DataStream:
         return self._operator(name, FunctionSpec(kind, function, self._keyed), output_type)
 
+    def _apply_to_batches(self, name: str, kind: OperatorKind, function: Any, output_type: Any) -> DataStream:
+        if self._type is None or self._type == Types.PICKLED_BYTE_ARRAY():
+            raise ConfigError(
+                f"{kind.value}() sees elements as columns, so their type must be declared: type_info of the source, "
+                "output_type of the operator in front of it."
+            )
+        declared = optional_type(output_type) or self._type
+        return self._operator(name, BatchSpec(kind, function, self._type, declared, self._keyed), declared)
+
     def _operator(self, name: str, spec: OperatorSpec, output_type: TypeInformation | None) -> DataStream:
         node = self._environment._builder.add(
             NodeKind.OPERATOR, name, spec, [self._edges], output_type=output_type
         )
         return DataStream(self._environment, [Edge(node.id)], output_type, node)
+
+
+def _is_expression(value: Any) -> bool:
+    """Whether it is an expression of `pyarrow.compute`, without loading that."""
+    return type(value).__module__.startswith("pyarrow.") and type(value).__name__ == "Expression"

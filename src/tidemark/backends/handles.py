@@ -28,7 +28,7 @@ from tidemark.state.primitives import (
 
 if TYPE_CHECKING:
     from tidemark.backends.registration import StateSpec
-    from tidemark.state.backend import KeyContext
+    from tidemark.state.backend import AccessContext
 
 __all__ = [
     "Handle",
@@ -61,7 +61,7 @@ class Handle(State):
     _table: Any
     """Every kind narrows this to the table it needs."""
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: Table) -> None:
+    def __init__(self, spec: StateSpec, context: AccessContext, table: Table) -> None:
         """Bind a handle.
 
         Args:
@@ -101,7 +101,7 @@ class TableValueState(Handle, ValueState[Any]):
 
     _table: ValueTable
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueTable) -> None:
+    def __init__(self, spec: StateSpec, context: AccessContext, table: ValueTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         self._default = copier(getattr(spec.descriptor, "default_value", None), spec.value.immutable)
@@ -204,7 +204,7 @@ class TableReducingState(_MergingFoldedState, ReducingState[Any]):
 
     __slots__ = ("_reduce",)
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueTable) -> None:
+    def __init__(self, spec: StateSpec, context: AccessContext, table: ValueTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         self._reduce = spec.descriptor.reduce_function  # type: ignore[attr-defined]
@@ -224,7 +224,7 @@ class TableAggregatingState(_MergingFoldedState, AggregatingState[Any, Any]):
 
     __slots__ = ("_function",)
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueTable) -> None:
+    def __init__(self, spec: StateSpec, context: AccessContext, table: ValueTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         self._function = spec.descriptor.agg_function  # type: ignore[attr-defined]
@@ -247,7 +247,7 @@ class TableFoldingState(_FoldedState, FoldingState[Any, Any]):
 
     __slots__ = ("_fold", "_initial")
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: ValueTable) -> None:
+    def __init__(self, spec: StateSpec, context: AccessContext, table: ValueTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         self._initial = copier(spec.descriptor.initial_value, spec.value.immutable)  # type: ignore[attr-defined]
@@ -346,7 +346,7 @@ class TableMapState(Handle, MapState[Any, Any]):
 
     _table: MapTable
 
-    def __init__(self, spec: StateSpec, context: KeyContext, table: MapTable) -> None:
+    def __init__(self, spec: StateSpec, context: AccessContext, table: MapTable) -> None:
         """See `Handle`."""
         super().__init__(spec, context, table)
         assert spec.map_key is not None

@@ -14,6 +14,8 @@ from tidemark.state.namespace import NamespaceKind
 
 if TYPE_CHECKING:
     from tidemark.backends.registration import StateSpec
+    from tidemark.clock import Clock
+    from tidemark.state.backend import KeyContext
     from tidemark.state.serializers.base import TypeSerializer
     from tidemark.state.snapshot import StateMeta
 
@@ -41,9 +43,10 @@ class OutsideView:
     get_result: Callable[[Any], Any] | None = None
 
     @staticmethod
-    def of(spec: StateSpec, now: int) -> OutsideView:
-        """A registered state."""
-        living = None if spec.expiry is None else spec.expiry.visible_at(now)
+    def of(spec: StateSpec, context: KeyContext, clock: Clock) -> OutsideView:
+        """A registered state, as visible now."""
+        expiry = spec.expiry
+        living = None if expiry is None else expiry.visible_at(context.time_of(expiry, clock))
         get_result = None
         if isinstance(spec.descriptor, AggregatingStateDescriptor):
             get_result = spec.descriptor.agg_function.get_result

@@ -14,11 +14,17 @@ from typing import Any
 
 from tidemark.backends import handles, ttl
 from tidemark.backends.table import Table
-from tidemark.errors import ConfigError, StateMigrationException, UnknownStateError
-from tidemark.state.backend import KeyContext
+from tidemark.clock import Clock
+from tidemark.errors import (
+    ConfigError,
+    StateMigrationException,
+    UnknownStateError,
+    UnsupportedOperationException,
+)
+from tidemark.state.backend import AccessContext, KeyContext
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor, StateKind
-from tidemark.state.expiry import Expiry
+from tidemark.state.expiry import Expiry, Living
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.primitives import State
 from tidemark.state.serializers.base import TypeSerializer
@@ -37,6 +43,7 @@ __all__ = [
     "RegisteredStates",
     "StateMigration",
     "StateSpec",
+    "check_columns",
     "check_restored",
     "create_handle",
     "resolve_restored",
@@ -75,6 +82,11 @@ class StateSpec:
         """When its units expire, if they do."""
         return None if self.ttl is None else Expiry.of(self.ttl)
 
+    def in_full_snapshot(self, context: KeyContext, clock: Clock) -> Living | None:
+        """The units that a full snapshot taken now holds; None: all of them."""
+        expiry = self.expiry
+        return None if expiry is None else expiry.snapshot_at(context.time_of(expiry, clock))
+
     @property
     def serializers(self) -> StateSerializers:
         """The serializers by themselves, as the canonical form needs them."""
@@ -105,6 +117,20 @@ def spec_of(
     """Derive the serializers a descriptor asks for."""
     map_key = serializer_for(descriptor.key_type_info) if isinstance(descriptor, MapStateDescriptor) else None
     return StateSpec(descriptor, namespace, key_serializer, serializer_for(descriptor.type_info), map_key)
+
+
+def check_columns(descriptor: StateDescriptor) -> None:
+    """Refuse what states of batch functions cannot do.
+
+    Raises:
+        UnsupportedOperationException: Time-to-live in event time or with a callback: both go record by record.
+    """
+    config = descriptor.ttl_config
+    if config is not None and (Expiry.of(config).event_time or Expiry.of(config).reported):
+        raise UnsupportedOperationException(
+            f"State '{descriptor.name}' of a batch function lives by processing time and reports nothing: event time "
+            "and on_expiry go record by record. Use a KeyedProcessFunction."
+        )
 
 
 class RegisteredStates:
@@ -332,8 +358,9 @@ def create_handle(
         on_access: Incremental clean-up, run after every access; only for state with time-to-live.
     """
     handle: State
-    if spec.ttl is not None:
-        handle = _EXPIRING[spec.kind](spec, context, table, on_access)
+    if spec.expiry is not None:
+        times: AccessContext = context.event if spec.expiry.event_time else context
+        handle = _EXPIRING[spec.kind](spec, times, table, on_access)
     else:
         handle = _PLAIN[spec.kind](spec, context, table)
     return handle

@@ -2,7 +2,8 @@
 
 Every stored unit is a pair `(value, last_access_ms)`. What a unit is depends on the kind: the whole value,
 one list element, one map entry. When it is expired is the rule of `tidemark.state.expiry`. Time is `context.now`,
-which the backend reads once per batch; nothing here looks at a clock.
+which the backend reads once per batch, and an access is stamped with `context.stamp`; nothing here looks at a clock.
+Of states whose time is event time, `context` is the `EventTimeContext`.
 
 Plain value state that reading does not renew has shortcuts in `heap/handles.py` and `rocksdb/expiring_rows.py`,
 which behave exactly like `TtlValueState`.
@@ -33,7 +34,7 @@ from tidemark.state.expiry import Expiry
 
 if TYPE_CHECKING:
     from tidemark.backends.registration import StateSpec
-    from tidemark.state.backend import KeyContext
+    from tidemark.state.backend import AccessContext
     from tidemark.state.namespace import Namespace
 
 __all__ = [
@@ -62,7 +63,7 @@ class _TtlHandle(Handle):
     _expiry: Expiry
 
     def __init__(
-        self, spec: StateSpec, context: KeyContext, table: Table, on_access: OnAccess | None = None
+        self, spec: StateSpec, context: AccessContext, table: Table, on_access: OnAccess | None = None
     ) -> None:
         """See `Handle`; `on_access` runs after each operation."""
         super().__init__(spec, context, table)
@@ -80,8 +81,8 @@ class _TtlHandle(Handle):
         if stamp + expiry.ttl <= now:  # `Expiry.is_expired`, for every access
             self._table.remove(at)
             return value if expiry.return_expired else ABSENT
-        if expiry.renew_on_read and stamp != now:
-            self._table.put(at, (value, now))
+        if expiry.renew_on_read and stamp != (renewed := expiry.renewed(stamp, self._context.stamp)):
+            self._table.put(at, (value, renewed))
         return value
 
     def clear(self) -> None:
@@ -108,7 +109,7 @@ class TtlValueState(_TtlHandle, TableValueState):
             self._table.remove(at)
         else:
             normalize = self._normalize
-            self._table.put(at, (value if normalize is None else normalize(value), self._context.now))
+            self._table.put(at, (value if normalize is None else normalize(value), self._context.stamp))
         self._on_access()
 
 
@@ -132,7 +133,7 @@ class _TtlFoldedState(_TtlHandle, _FoldedState):
         else:
             held = self._combinable(at)
             changed = self._first(value) if held is ABSENT else self._next(held, value)
-            self._table.put(at, (self._stored(changed), self._context.now))
+            self._table.put(at, (self._stored(changed), self._context.stamp))
         self._on_access()
 
     def add_all(self, values: Iterable[Any]) -> None:
@@ -160,7 +161,7 @@ class _TtlMergingState(_TtlFoldedState, _MergingFoldedState):
         """Move what the current key holds in `sources` into `target`; a combination is stamped now."""
         addresses = self._addresses([target, *sources])
         merged: Any = ABSENT
-        stamp = self._context.now
+        stamp = self._context.stamp
         for at in addresses:
             unit = self._table.get(at)
             value = self._combinable(at)
@@ -169,7 +170,7 @@ class _TtlMergingState(_TtlFoldedState, _MergingFoldedState):
             if value is ABSENT:
                 continue
             merged, stamp = (
-                (value, unit[1]) if merged is ABSENT else (self._merge(merged, value), self._context.now)
+                (value, unit[1]) if merged is ABSENT else (self._merge(merged, value), self._context.stamp)
             )
         if merged is not ABSENT:
             self._table.put(addresses[0], (self._stored(merged), stamp))
@@ -211,16 +212,17 @@ class TtlListState(_TtlHandle, TableListState):
         expiry, now = self._expiry, self._context.now
         dead_before = now - expiry.ttl
         live = [unit for unit in units if unit[1] > dead_before]  # `Living.units`, for every access
-        renew = expiry.renew_on_read and any(unit[1] != now for unit in live)
+        accessed = self._context.stamp
+        renew = expiry.renew_on_read and any(unit[1] != accessed for unit in live)
         if renew:
-            self._table.replace(at, [(value, now) for value, _ in live])
+            self._table.replace(at, [(value, expiry.renewed(stamp, accessed)) for value, stamp in live])
         elif len(live) != len(units):
             self._table.replace(at, live)
         return [value for value, _ in (units if expiry.return_expired else live)]
 
     def add(self, value: Any) -> None:
         """Append one element, stamped now."""
-        self._table.append(self._at(), [(self._one(value), self._context.now)])
+        self._table.append(self._at(), [(self._one(value), self._context.stamp)])
         self._on_access()
 
     def add_all(self, values: Iterable[Any]) -> None:
@@ -236,8 +238,8 @@ class TtlListState(_TtlHandle, TableListState):
         self._on_access()
 
     def _stamped(self, values: Iterable[Any]) -> list[Unit]:
-        now = self._context.now
-        return [(value, now) for value in self._many(values)]
+        stamp = self._context.stamp
+        return [(value, stamp) for value in self._many(values)]
 
 
 class TtlMapState(_TtlHandle, TableMapState):
@@ -255,8 +257,8 @@ class TtlMapState(_TtlHandle, TableMapState):
         if stamp + expiry.ttl <= now:  # `Expiry.is_expired`, for every access
             self._table.remove(at, token)
             return value if expiry.return_expired else ABSENT
-        if expiry.renew_on_read and stamp != now:
-            self._table.put(at, token, (value, now))
+        if expiry.renew_on_read and stamp != (renewed := expiry.renewed(stamp, self._context.stamp)):
+            self._table.put(at, token, (value, renewed))
         return value
 
     def get(self, key: Any) -> Any:
@@ -274,16 +276,16 @@ class TtlMapState(_TtlHandle, TableMapState):
     def put(self, key: Any, value: Any) -> None:
         """Set one entry, stamped now."""
         normalize = self._normalize
-        unit = (value if normalize is None else normalize(value), self._context.now)
+        unit = (value if normalize is None else normalize(value), self._context.stamp)
         self._changes += 1
         self._table.put(self._at(), self._token(key), unit)
         self._on_access()
 
     def put_all(self, dict_value: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Set many entries, stamped now."""
-        normalize, now, token = self._normalize, self._context.now, self._token
+        normalize, stamp, token = self._normalize, self._context.stamp, self._token
         entries = [
-            (token(key), (value if normalize is None else normalize(value), now))
+            (token(key), (value if normalize is None else normalize(value), stamp))
             for key, value in pairs_of(dict_value, self._name)
         ]
         self._changes += 1
@@ -320,13 +322,14 @@ class TtlMapState(_TtlHandle, TableMapState):
     def _entries(self) -> Iterator[tuple[Any, Any]]:
         """The visible entries, all read (deleted, renewed) when an iteration begins."""
         at, expiry, now, key_of = self._at(), self._expiry, self._context.now, self._key_of
+        accessed = self._context.stamp
         entries = []
         for token, (value, stamp) in list(self._table.items(at)):
             expired = stamp + expiry.ttl <= now  # `Expiry.is_expired`, for every entry
             if expired:
                 self._table.remove(at, token)
-            elif expiry.renew_on_read and stamp != now:
-                self._table.put(at, token, (value, now))
+            elif expiry.renew_on_read and stamp != (renewed := expiry.renewed(stamp, accessed)):
+                self._table.put(at, token, (value, renewed))
             if not expired or expiry.return_expired:
                 entries.append((token if key_of is None else key_of(token), value))
         self._on_access()

@@ -7,8 +7,10 @@ every subtask gets a share of split lists, and all of union lists and broadcast 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from tidemark.checkpoint.layout import SnapshotLocation
 from tidemark.checkpoint.metadata.model import (
@@ -18,8 +20,9 @@ from tidemark.checkpoint.metadata.model import (
     SubtaskState,
     TableHandle,
 )
-from tidemark.errors import ConfigError, MaxParallelismError, UnmappedStateError
+from tidemark.errors import ConfigError, MaxParallelismError, RestoreError, UnmappedStateError
 from tidemark.state.key_groups import compute_key_group_range_for_operator_index
+from tidemark.state.operator_state import RAW_KEYED_STATE
 from tidemark.state.redistribution import redistribute
 from tidemark.state.snapshot import OperatorStatePart
 
@@ -38,6 +41,8 @@ class SubtaskRestore:
     tables: tuple[TableHandle, ...] = ()
     natives: tuple[NativeHandle, ...] = ()
     operator: tuple[OperatorStatePart, ...] = ()
+    rehash: int | None = None
+    """Number of key groups that `key_groups` counts in, if it is another one than that of the snapshot."""
 
 
 def map_operators(
@@ -112,11 +117,25 @@ def resolve_max_parallelism(
 
 
 def plan_restore(
-    operator: OperatorState, metadata: CheckpointMetadata, location: SnapshotLocation, parallelism: int
+    operator: OperatorState,
+    metadata: CheckpointMetadata,
+    location: SnapshotLocation,
+    parallelism: int,
+    max_parallelism: int | None = None,
 ) -> list[SubtaskRestore]:
-    """What each of `parallelism` new subtasks of the operator takes over, in order of subtasks."""
+    """What each of `parallelism` new subtasks of the operator takes over, in order of subtasks.
+
+    With another number of key groups than the snapshot has, keyed state is hashed anew while it is read.
+
+    Raises:
+        RestoreError: It is to be, but is not stored in canonical form, or nobody knows its keys.
+    """
+    if operator.is_keyed and max_parallelism not in (None, operator.max_parallelism):
+        assert max_parallelism is not None
+        return _plan_rehash(operator, metadata, location, parallelism, max_parallelism)
     old = sorted(operator.subtasks, key=lambda subtask: subtask.index)
     parts = redistribute([list(subtask.operator) for subtask in old], parallelism)
+    ranges = _Ranges(old)
     plans = []
     for index in range(parallelism):
         groups = (
@@ -124,9 +143,45 @@ def plan_restore(
             if operator.is_keyed
             else None
         )
-        restore = restore_range(operator, metadata, location, groups)
+        restore = _restore(operator, metadata, location, groups, ranges)
         plans.append(replace(restore, index=index, operator=tuple(parts[index])))
     return plans
+
+
+def _plan_rehash(
+    operator: OperatorState,
+    metadata: CheckpointMetadata,
+    location: SnapshotLocation,
+    parallelism: int,
+    max_parallelism: int,
+) -> list[SubtaskRestore]:
+    """Every subtask reads all rows and keeps those of its own range."""
+    problem = None
+    if any(subtask.native is not None for subtask in operator.subtasks):
+        problem = "its state is stored in files of RocksDB, not in canonical form"
+    if any(part.name == RAW_KEYED_STATE and part.elements for s in operator.subtasks for part in s.operator):
+        problem = "it has raw keyed state, of which nobody but the operator knows to which keys it belongs"
+    if problem is not None:
+        raise RestoreError(
+            f"Operator '{operator.uid}' has {operator.max_parallelism} key groups in snapshot {metadata.checkpoint_id} "
+            f"and cannot get {max_parallelism}: {problem}."
+        )
+    old = sorted(operator.subtasks, key=lambda subtask: subtask.index)
+    parts = redistribute([list(subtask.operator) for subtask in old], parallelism)
+    tables = tuple(table for subtask in old for table in subtask.tables)
+    return [
+        SubtaskRestore(
+            operator.uid,
+            index,
+            metadata.checkpoint_id,
+            location,
+            compute_key_group_range_for_operator_index(max_parallelism, parallelism, index),
+            tables,
+            operator=tuple(parts[index]),
+            rehash=max_parallelism,
+        )
+        for index in range(parallelism)
+    ]
 
 
 def restore_range(
@@ -136,10 +191,19 @@ def restore_range(
     groups: tuple[int, int] | None,
 ) -> SubtaskRestore:
     """What of the keyed state and timers of an operator lies in a range of key groups; nothing without a range."""
+    return _restore(operator, metadata, location, groups, _Ranges(operator.subtasks))
+
+
+def _restore(
+    operator: OperatorState,
+    metadata: CheckpointMetadata,
+    location: SnapshotLocation,
+    groups: tuple[int, int] | None,
+    ranges: _Ranges,
+) -> SubtaskRestore:
     if groups is None:
         return SubtaskRestore(operator.uid, 0, metadata.checkpoint_id, location)
-    old = sorted(operator.subtasks, key=lambda subtask: subtask.index)
-    overlapping = [subtask for subtask in old if _overlap(subtask, groups)]
+    overlapping = ranges.overlapping(groups)
     return SubtaskRestore(
         operator.uid,
         0,
@@ -157,6 +221,19 @@ def restore_range(
     )
 
 
-def _overlap(subtask: SubtaskState, groups: tuple[int, int]) -> bool:
-    mine = subtask.key_groups
-    return mine is not None and mine[0] <= groups[1] and mine[1] >= groups[0]
+class _Ranges:
+    """The key groups of subtasks, to be asked once per new subtask: there may be ten thousand of both."""
+
+    def __init__(self, subtasks: Iterable[SubtaskState]) -> None:
+        keyed = [(s.key_groups, s) for s in subtasks if s.key_groups is not None]
+        self._subtasks = sorted(keyed, key=lambda pair: (pair[0], pair[1].index))
+        self._first = [groups[0] for groups, _ in self._subtasks]
+        self._reach = list(accumulate([groups[1] for groups, _ in self._subtasks], max))
+        """The highest key group of each subtask and those before it."""
+
+    def overlapping(self, groups: tuple[int, int]) -> list[SubtaskState]:
+        """Subtasks with a key group in the range, by index."""
+        begin = bisect_left(self._reach, groups[0])
+        end = bisect_right(self._first, groups[1])
+        found = [subtask for mine, subtask in self._subtasks[begin:end] if mine[1] >= groups[0]]
+        return sorted(found, key=lambda subtask: subtask.index)

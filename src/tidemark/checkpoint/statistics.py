@@ -97,7 +97,7 @@ class CheckpointStatistics:
     def __init__(self, history: int = 50) -> None:
         self._history = history
         self._records: OrderedDict[int, CheckpointRecord] = OrderedDict()
-        self._subtasks: OrderedDict[int, dict[str, tuple[SubtaskRecord, ...]]] = OrderedDict()
+        self._subtasks: OrderedDict[int, dict[str, list[SubtaskRecord]]] = OrderedDict()
         self._subtasks_kept = 0
         self.changes = 0
         self.state_sizes: dict[str, dict[str, StateSize]] = {}
@@ -123,19 +123,23 @@ class CheckpointStatistics:
 
     def progressed(self, pending: PendingSnapshot, event: SlotAcknowledged, now: int) -> None:
         """A slot acknowledged."""
+        if pending.acknowledged.get(event.slot) is not event:
+            # Only the first of a slot counts.
+            return
         self._remember(event, now)
-        states: list[SubtaskState] = [s for e in pending.acknowledged.values() for s in e.states.values()]
+        record = self._records.get(pending.checkpoint_id)
+        if record is None:
+            return
+        states: list[SubtaskState] = list(event.states.values())
+        # Added to what was known, not summed up anew: there may be ten thousand of them.
         self._change(
             pending.checkpoint_id,
             acknowledged=len(pending.acknowledged),
-            state_size=sum(state.state_size for state in states),
-            written_size=sum(state.written_size for state in states),
-            sync_ms=max((event.sync_ms for event in pending.acknowledged.values()), default=0),
-            async_ms=max((event.async_ms for event in pending.acknowledged.values()), default=0),
-            alignment_ms=max(
-                (b.alignment_ms for e in pending.acknowledged.values() for b in e.barriers.values()),
-                default=0,
-            ),
+            state_size=record.state_size + sum(state.state_size for state in states),
+            written_size=record.written_size + sum(state.written_size for state in states),
+            sync_ms=max(record.sync_ms, event.sync_ms),
+            async_ms=max(record.async_ms, event.async_ms),
+            alignment_ms=max([record.alignment_ms, *(b.alignment_ms for b in event.barriers.values())]),
         )
 
     def succeeded(self, pending: PendingSnapshot, now: int, directory: str) -> None:
@@ -172,7 +176,8 @@ class CheckpointStatistics:
 
     def subtasks(self, checkpoint_id: int) -> dict[str, tuple[SubtaskRecord, ...]]:
         """Operator uid -> the subtasks that have acknowledged; empty if that was too long ago."""
-        return dict(self._subtasks.get(checkpoint_id, {}))
+        known = self._subtasks.get(checkpoint_id, {})
+        return {uid: tuple(records) for uid, records in known.copy().items()}
 
     def _remember(self, event: SlotAcknowledged, now: int) -> None:
         known = self._subtasks.setdefault(event.checkpoint_id, {})
@@ -186,7 +191,7 @@ class CheckpointStatistics:
                 state.async_ms,
                 event.barriers.get(uid),
             )
-            known[uid] = (*known.get(uid, ()), record)
+            known.setdefault(uid, []).append(record)
         self._subtasks_kept += len(event.states)
         while self._subtasks_kept > _SUBTASKS_KEPT and len(self._subtasks) > 1:
             _id, oldest = self._subtasks.popitem(last=False)
@@ -207,4 +212,8 @@ def _state_sizes(pending: PendingSnapshot) -> dict[str, dict[str, StateSize]]:
             for table in state.tables:
                 before = known.get(table.meta.name, StateSize(0, 0))
                 known[table.meta.name] = StateSize(before.rows + table.rows, before.size + table.state_size)
+            for part in state.operator:
+                before = known.get(part.name, StateSize(0, 0))
+                size = sum(len(element) for element in part.elements)
+                known[part.name] = StateSize(before.rows + len(part.elements), before.size + size)
     return sizes

@@ -9,14 +9,20 @@ from typing import Any
 import click
 
 from tidemark.cli.commands.check import check
+from tidemark.cli.commands.clean import clean
 from tidemark.cli.commands.diff import diff
+from tidemark.cli.commands.doctor import doctor
 from tidemark.cli.commands.erase import erase
 from tidemark.cli.commands.jobs import checkpoints, info, list_command
+from tidemark.cli.commands.logs import logs
+from tidemark.cli.commands.new import new
 from tidemark.cli.commands.query import query
 from tidemark.cli.commands.rekey import rekey
+from tidemark.cli.commands.rescale import rescale
 from tidemark.cli.commands.run import run
 from tidemark.cli.commands.savepoints import cancel, savepoint, stop
 from tidemark.cli.commands.snapshots import inspect, verify
+from tidemark.cli.commands.top import top
 from tidemark.cli.commands.web import web
 from tidemark.cli.exit_codes import ExitCode, exit_code_of
 from tidemark.cli.settings import job_options, settings_of
@@ -61,6 +67,7 @@ for _command in (
     savepoint,
     cancel,
     stop,
+    rescale,
     checkpoints,
     inspect,
     verify,
@@ -69,7 +76,12 @@ for _command in (
     diff,
     erase,
     rekey,
+    clean,
     web,
+    top,
+    logs,
+    doctor,
+    new,
 ):
     cli.add_command(_command)
 

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidemark.cli import snapshot_text
+from tidemark.cli.job_text import job_table
 from tidemark.cli.text import columns, date_time, duration, size, visible
 from tidemark.errors import TidemarkError
 
 if TYPE_CHECKING:
+    from tidemark.runtime.doctor import Finding
     from tidemark.state_processor.diff import StateDiff
     from tidemark.state_processor.dry_run import CheckReport
+    from tidemark.state_processor.erasure import ErasureProof
     from tidemark.state_processor.rewrite import ErasedKey
 
 __all__ = ["JsonRenderer", "Renderer", "TextRenderer"]
@@ -78,6 +81,14 @@ class Renderer(ABC):
         """The user's program failed by itself."""
 
     @abstractmethod
+    def rescaled(self, job: str, parallelism: int) -> None:
+        """A job runs with another parallelism."""
+
+    @abstractmethod
+    def cleaned(self, removed: list[str], kept: list[str]) -> None:
+        """What dead jobs had left was removed."""
+
+    @abstractmethod
     def driver_restarted(self, code: int, pause: float) -> None:
         """A supervised program died and is started again."""
 
@@ -104,6 +115,31 @@ class Renderer(ABC):
     @abstractmethod
     def erased(self, result: ErasedKey) -> None:
         """A key is gone from a new savepoint."""
+
+    @abstractmethod
+    def erased_from_job(self, proof: ErasureProof, path: str) -> None:
+        """A key is gone from a running job."""
+
+    @abstractmethod
+    def findings(self, found: list[Finding]) -> None:
+        """What the doctor saw."""
+
+    @abstractmethod
+    def log_files(self, sizes: dict[str, int]) -> None:
+        """The log files of a job."""
+
+    @abstractmethod
+    def log_text(self, text: str) -> None:
+        """A piece of a log file."""
+
+    @abstractmethod
+    def project(self, path: str, files: list[str]) -> None:
+        """A project was written."""
+
+    @abstractmethod
+    @contextlib.contextmanager
+    def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+        """Something that shows running jobs anew each time it is called."""
 
     @abstractmethod
     def error(self, error: BaseException) -> None:
@@ -246,6 +282,16 @@ class TextRenderer(Renderer):
         """What it said."""
         click.echo(message, err=True)
 
+    def rescaled(self, job: str, parallelism: int) -> None:
+        """One line."""
+        click.echo(f"Job {job} runs with parallelism {parallelism}.")
+
+    def cleaned(self, removed: list[str], kept: list[str]) -> None:
+        """One line for each thing removed; what stays, and why, beside it."""
+        _echo([visible(path) for path in removed])
+        for note in kept:
+            click.echo(visible(note), err=True)
+
     def driver_restarted(self, code: int, pause: float) -> None:
         """One line, beside the program's own output."""
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -302,6 +348,53 @@ class TextRenderer(Renderer):
         if not result.rows:
             click.echo("The key was in no state.", err=True)
 
+    def erased_from_job(self, proof: ErasureProof, path: str) -> None:
+        """The path of the proof alone on its line; what was done on standard error."""
+        click.echo(path)
+        for uid, states in sorted(proof.facts["erased"].items()):
+            for state, count in sorted(states.items()):
+                click.echo(visible(f"{uid}: {count} row(s) of '{state}' dropped."), err=True)
+        for each in proof.facts["checkpoints"]:
+            found = "could not be read" if each["rows_found"] is None else f"{each['rows_found']} row(s)"
+            click.echo(visible(f"checkpoint {each['id']}: {found}"), err=True)
+        for each in proof.facts["remaining"]:
+            click.echo(visible(f"checkpoint {each['id']} may hold the key: {each['why']}"), err=True)
+
+    def findings(self, found: list[Finding]) -> None:
+        """A line each; the remedy below it."""
+        width = max((len(finding.subject) for finding in found), default=0)
+        for finding in found:
+            mark = click.style(f"{finding.verdict.value:7}", fg=_VERDICTS[finding.verdict.value])
+            click.echo(f"{mark}  {finding.subject.ljust(width)}  {finding.said}")
+            if finding.remedy:
+                click.echo(" " * (width + 11) + finding.remedy)
+
+    def log_files(self, sizes: dict[str, int]) -> None:
+        """Name and size."""
+        _echo(columns([(name, size(count)) for name, count in sizes.items()]))
+
+    def log_text(self, text: str) -> None:
+        """The lines; what a record put into them does not steer the terminal."""
+        _echo([visible(line) for line in text.splitlines()])
+
+    def project(self, path: str, files: list[str]) -> None:
+        """The files, and what to do next."""
+        _echo(files)
+        click.echo(f"Next: cd {path} && tidemark run job.py", err=True)
+
+    @contextlib.contextmanager
+    def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+        """A table that is drawn over on a terminal, and printed anew elsewhere."""
+        if not sys.stdout.isatty():
+            yield lambda jobs: _echo(job_table(jobs))
+            return
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(console=Console(), screen=True, auto_refresh=False) as live:
+            yield lambda jobs: live.update(Text("\n".join(job_table(jobs))), refresh=True)
+
     def error(self, error: BaseException) -> None:
         """`error:` and the message."""
         click.echo(click.style("error:", fg="red") + f" {error}", err=True)
@@ -353,6 +446,14 @@ class JsonRenderer(Renderer):
         """An error."""
         _dump({"error": {"code": "PROGRAM", "message": message}}, err=True)
 
+    def rescaled(self, job: str, parallelism: int) -> None:
+        """`job` and `parallelism`."""
+        _dump({"job": job, "parallelism": parallelism})
+
+    def cleaned(self, removed: list[str], kept: list[str]) -> None:
+        """`removed` and `kept`."""
+        _dump({"removed": removed, "kept": kept})
+
     def driver_restarted(self, code: int, pause: float) -> None:
         """Nothing: standard error holds one document, if something went wrong."""
 
@@ -381,6 +482,31 @@ class JsonRenderer(Renderer):
         rows = [{"uid": uid, "state": state, "rows": count} for (uid, state), count in result.rows.items()]
         _dump({"savepoint": result.path, "rows": rows})
 
+    def erased_from_job(self, proof: ErasureProof, path: str) -> None:
+        """The facts of the proof and its path."""
+        _dump({"proof": path, **proof.facts})
+
+    def findings(self, found: list[Finding]) -> None:
+        """A list."""
+        _dump([{**asdict(finding), "verdict": finding.verdict.value} for finding in found])
+
+    def log_files(self, sizes: dict[str, int]) -> None:
+        """A list of `name` and `size`."""
+        _dump([{"name": name, "size": count} for name, count in sizes.items()])
+
+    def log_text(self, text: str) -> None:
+        """`lines`; followed logs are one document per piece."""
+        _dump({"lines": text.splitlines()})
+
+    def project(self, path: str, files: list[str]) -> None:
+        """`path` and `files`."""
+        _dump({"path": path, "files": files})
+
+    @contextlib.contextmanager
+    def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+        """A document per look."""
+        yield lambda jobs: _dump(jobs)
+
     def error(self, error: BaseException) -> None:
         """`error` with code, message and facts."""
         facts = error.facts() if isinstance(error, TidemarkError) else {}
@@ -388,6 +514,7 @@ class JsonRenderer(Renderer):
         _dump({"error": {"code": code, "message": str(error), **facts}}, err=True)
 
 
+_VERDICTS = {"ok": "green", "warning": "yellow", "problem": "red"}
 _COLOURS = {"RUNNING": "green", "FINISHED": "green", "FAILED": "red", "UNREACHABLE": "red"}
 
 

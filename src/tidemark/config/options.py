@@ -123,6 +123,40 @@ class Options:
         .no_default_value()
         .with_description("Bound on block cache and write buffers of all RocksDB stores of one slot.")
     )
+    TASK_SLOTS = (
+        _key("taskmanager.numberOfTaskSlots")
+        .int_type()
+        .default_value(1)
+        .within(1)
+        .with_description(
+            "Slots that share the sizes of `taskmanager.memory.*`; each slot is a process of its own and gets its part."
+        )
+    )
+    PROCESS_MEMORY = (
+        _key("taskmanager.memory.process.size")
+        .memory_type()
+        .no_default_value()
+        .with_description(
+            "Memory of the slots of a task manager. A slot that comes near its part, or exceeds it, says so in the "
+            "driver's log, and if it dies the failure tells. Nobody is killed for it here; slots of the local executor "
+            "share one process and are not watched."
+        )
+    )
+    MANAGED_MEMORY = (
+        _key("taskmanager.memory.managed.size")
+        .memory_type()
+        .no_default_value()
+        .with_description(
+            "Part of it that RocksDB may use; unset means the fraction below, if the whole is set. "
+            "`state.backend.rocksdb.memory.fixed-per-slot` goes before it."
+        )
+    )
+    MANAGED_MEMORY_FRACTION = (
+        _key("taskmanager.memory.managed.fraction")
+        .float_type()
+        .default_value(0.4)
+        .with_description("Share of `taskmanager.memory.process.size` that RocksDB may use.")
+    )
     ROCKSDB_METRICS = (
         _key("state.backend.rocksdb.metrics.enabled")
         .boolean_type()

@@ -15,6 +15,7 @@ from tidemark.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from tidemark.state.expired_state import ExpiredState
 from tidemark.state.primitives import (
     AggregatingState,
     AppendingState,
@@ -35,6 +36,7 @@ __all__ = [
     "AggregatingStateDescriptor",
     "AppendingState",
     "BroadcastState",
+    "ExpiredState",
     "FoldingState",
     "FoldingStateDescriptor",
     "KeyedStateStore",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tidemark.protocol.batch import SMALL_BATCH, Batch
+from tidemark.protocol.batch import SMALL_BATCH, Batch, ColumnBatch
 from tidemark.state.descriptors import StateKind
 from tidemark.state.snapshot import OperatorCut, OperatorStatePart, StateMeta
 
@@ -44,15 +44,17 @@ class Output:
     """Collects what an operator emits; whoever drives the operator drains it after each call.
 
     `timestamps` stays None until the first record with a timestamp is emitted; then it is parallel to
-    `values`. `side` maps a tag id to another Output.
+    `values`. `side` maps a tag id to another Output. `done` is what was emitted before `values`, as columns and
+    the records between them.
     """
 
-    __slots__ = ("side", "timestamps", "values")
+    __slots__ = ("done", "side", "timestamps", "values")
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.timestamps: list[int | None] | None = None
         self.side: dict[str, Output] = {}
+        self.done: list[Batch | ColumnBatch] = []
 
     def emit(self, value: Any, timestamp: int | None) -> None:
         """Add one record."""
@@ -69,15 +71,36 @@ class Output:
             side = self.side[tag_id] = Output()
         side.emit(value, timestamp)
 
+    def emit_columns(self, columns: ColumnBatch) -> None:
+        """Add records that are columns of the stream's declared type."""
+        if self.values:
+            self.done.append(Batch(self.values, self.timestamps))
+            self.values, self.timestamps = [], None
+        self.done.append(columns)
+
+    def emit_side_columns(self, tag_id: str, columns: ColumnBatch) -> None:
+        """Add columns to a side output, of its declared type."""
+        self.side.setdefault(tag_id, Output()).emit_columns(columns)
+
+    def parts(self) -> list[tuple[str | None, Batch | ColumnBatch]]:
+        """Take everything collected so far, in order: the parts of the main output, then those of side outputs."""
+        parts: list[tuple[str | None, Batch | ColumnBatch]] = [(None, part) for part in self.done]
+        if self.values:
+            parts.append((None, Batch(self.values, self.timestamps)))
+        for tag, side in self.side.items():
+            parts += [(tag, part) for _, part in side.parts()]
+        self.values, self.timestamps, self.side, self.done = [], None, {}, []
+        return parts
+
     def drain(self) -> tuple[Batch, dict[str, Batch]]:
-        """Take everything collected so far: the main batch and the side batches by tag id."""
+        """Take everything collected so far, of an operator that emits no columns: the main batch, then side batches."""
         main = Batch(self.values, self.timestamps)
         sides = {tag: side.drain()[0] for tag, side in self.side.items()}
         self.values, self.timestamps, self.side = [], None, {}
         return main, sides
 
     def __bool__(self) -> bool:
-        return bool(self.values) or bool(self.side)
+        return bool(self.values) or bool(self.side) or bool(self.done)
 
 
 @dataclass(slots=True)
@@ -135,6 +158,9 @@ class Operator(ABC):
     passes_values: ClassVar[bool] = False
     """Whether `process` emits just the values it was given; only their timestamps may be others."""
 
+    columnar: bool = False
+    """Whether it wants batches as columns (`process_columns`) and emits columns."""
+
     @property
     def batch_limit(self) -> int:
         """How many records one call of `process` should get at most; see `SMALL_BATCH`."""
@@ -155,6 +181,10 @@ class Operator(ABC):
     @abstractmethod
     def process(self, input_index: int, batch: Batch, out: Output) -> None:
         """Process the records of a batch in order."""
+
+    def process_columns(self, input_index: int, columns: ColumnBatch, out: Output) -> None:
+        """Process the records of a batch in order; only of a `columnar` operator."""
+        raise AssertionError(f"{type(self).__name__} does not take columns.")
 
     def restore_watermark(self, watermark: int) -> None:
         """Stand where the operator stood at the cut; nothing fires. Called after `setup`."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidemark.api.specs import (
     AsyncWaitSpec,
+    BatchSpec,
     BroadcastProcessSpec,
     DeltaSpec,
     FunctionSpec,
@@ -21,6 +22,7 @@ from tidemark.api.specs import (
 )
 from tidemark.operators.async_wait import AsyncWaitOperator
 from tidemark.operators.base import Operator
+from tidemark.operators.batch_process import BatchProcessOperator
 from tidemark.operators.broadcast import BroadcastOperator, KeyedBroadcastOperator
 from tidemark.operators.co import (
     CoFlatMapOperator,
@@ -30,6 +32,7 @@ from tidemark.operators.co import (
     KeyedCoMapOperator,
     KeyedCoProcessOperator,
 )
+from tidemark.operators.column_reduce import ColumnReduceOperator, reduces_by_column
 from tidemark.operators.function_operator import PassThroughOperator
 from tidemark.operators.keyed import (
     KeyedFilterOperator,
@@ -42,6 +45,7 @@ from tidemark.operators.queryable import QueryableStateOperator
 from tidemark.operators.reduce import ReduceOperator
 from tidemark.operators.sink import SinkOperator
 from tidemark.operators.stateless import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
+from tidemark.operators.stateless_batches import FilterBatchOperator, MapBatchOperator
 from tidemark.operators.supersteps import DeltaOperator, SuperstepHead
 from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.operators.window import WindowOperator
@@ -81,8 +85,16 @@ def create_operator(
         case FunctionSpec():
             plain, keyed = _BY_KIND[spec.kind]
             return keyed(spec.function, key_type) if spec.keyed else plain(spec.function)
+        case BatchSpec(keyed=True):
+            return BatchProcessOperator(spec.function, key_type, spec.input_type, spec.output_type)
+        case BatchSpec(kind=OperatorKind.MAP_BATCH):
+            return MapBatchOperator(spec.function, spec.input_type, spec.output_type)
+        case BatchSpec():
+            return FilterBatchOperator(spec.function, spec.input_type)
         case TimestampsSpec():
             return TimestampsOperator(spec.strategy)
+        case ReduceSpec() if input_types[0] is not None and reduces_by_column(spec.function, input_types[0]):
+            return ColumnReduceOperator(spec.function, key_type, input_types[0])
         case ReduceSpec():
             return ReduceOperator(spec.function, key_type, input_types[0])
         case BroadcastProcessSpec(keyed=True):

@@ -21,6 +21,8 @@ from tidemark.operators.runtime_context import KeyedStateAccess, OperatorRuntime
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, SMALL_BATCH, Batch
 from tidemark.state.backend import NO_KEY, KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
+from tidemark.state.expired_state import ExpiredState
+from tidemark.state.expiry import lives_by_event_time
 from tidemark.state.key_tokens import key_serializer_for
 from tidemark.state.latency import track_latency
 from tidemark.state.namespace import Namespace, NamespaceKind
@@ -60,6 +62,8 @@ class KeyedOperator(FunctionOperator):
         self._buffer: KeyBuffer | None = None
         self._backend_closed = False
         self._changeable_state = False
+        self._live_by_event_time = False
+        self._running: Batch | None = None
         self._first_batch = True
         self._timer_call: Callable[[int, Any], Any] | None = None
         self._timer_context: Any = None
@@ -96,6 +100,13 @@ class KeyedOperator(FunctionOperator):
         """Register a state with the backend, or find it again; queryable ones are published."""
         handle = self._backend.state(descriptor, namespace)
         if descriptor.name not in self._handles:
+            if lives_by_event_time(descriptor):
+                self._live_by_event_time = True
+                # Registered by a record whose timestamp nobody has kept: the newest of its batch, this once.
+                stamps = None if self._running is None else self._running.timestamps
+                self._keys.event.access_at(
+                    max((stamp for stamp in stamps or () if stamp is not None), default=None)
+                )
             self._handles[descriptor.name] = (handle, namespace)
             if self._environment.track_every:
                 group = self._environment.metrics.add_group(descriptor.name)
@@ -137,11 +148,56 @@ class KeyedOperator(FunctionOperator):
     def _run(self, input_index: int, batch: Batch, out: Output) -> None:
         backend = self._backend
         backend.start_batch(batch.keys)
+        self._running = batch
         try:
-            self._process(input_index, batch, out)
+            if self._live_by_event_time:
+                self._process_stamped(input_index, batch, out)
+            else:
+                self._process(input_index, batch, out)
         finally:
             self._keys.token = NO_KEY
+            self._keys.event.access_at(None)
+            self._running = None
             backend.end_batch()
+        if backend.expired:
+            self._report_expired(out)
+
+    def _process_stamped(self, input_index: int, batch: Batch, out: Output) -> None:
+        """Records of one timestamp at a time, for states that are stamped with it."""
+        event = self._keys.event
+        for timestamp, part in batch.runs():
+            event.access_at(timestamp)
+            self._process(input_index, part, out)
+
+    def _report_expired(self, out: Output) -> None:
+        """Tell what has expired, and what expires while that is told."""
+        backend, keys = self._backend, self._keys
+        while backend.expired:
+            units = backend.expired[:]
+            backend.expired.clear()
+            backend.start_batch([unit.token for unit in units])
+            try:
+                for unit in units:
+                    keys.token = unit.token
+                    told = ExpiredState(
+                        unit.state_name,
+                        self.current_key(),
+                        unit.value,
+                        unit.last_access,
+                        unit.expired_at,
+                        unit.map_key,
+                    )
+                    emit_result(unit.callback(told), unit.expired_at if unit.event_time else None, out)
+            finally:
+                keys.token = NO_KEY
+                backend.end_batch()
+
+    def _look_for_expired(self, out: Output) -> None:
+        """Time has moved and no record came: look for what has expired where that is reported."""
+        if self._backend.expired is not None:
+            self._backend.start_batch(None)
+            self._backend.end_batch()
+            self._report_expired(out)
 
     def _process(self, input_index: int, batch: Batch, out: Output) -> None:
         """Run user code over the records; the loop sets `self._keys.token` for each."""
@@ -159,12 +215,15 @@ class KeyedOperator(FunctionOperator):
         """Stand at the watermark of the cut: what is late stays late, what waited for the next one waits."""
         super().restore_watermark(watermark)
         self._timers.watermark = watermark
+        self._keys.event.stand_at(watermark)
 
     def advance_watermark(self, watermark: int, out: Output) -> None:
         """Fire the event-time timers that are due; in batch mode time belongs to the keys."""
         if self._buffer is None and watermark > self._service.watermark:
             self._service.watermark = watermark
             self._fire_event_timers(watermark, out)
+            self._keys.event.stand_at(watermark)
+            self._look_for_expired(out)
 
     def advance_processing_time(self, now: int, out: Output) -> None:
         """Fire the processing-time timers that are due."""
@@ -172,10 +231,20 @@ class KeyedOperator(FunctionOperator):
             due = self._timers.next_processing_time()
             if due is not None and due <= now:
                 self._fire(TimeDomain.PROCESSING_TIME, self._timers.advance_processing(now), out)
+            expiry = self._backend.next_expiry()
+            if expiry is not None and expiry <= now:
+                self._look_for_expired(out)
 
     def next_processing_timer(self) -> int | None:
-        """Time of the earliest processing-time timer; None once the input has ended."""
-        return None if self._ended or self._buffer is not None else self._timers.next_processing_time()
+        """Time of the earliest processing-time timer, or when to look for state whose expiry is reported.
+
+        None once the input has ended.
+        """
+        if self._ended or self._buffer is not None:
+            return None
+        timer = self._timers.next_processing_time()
+        expiry = self._backend.next_expiry()
+        return timer if expiry is None else expiry if timer is None else min(timer, expiry)
 
     def _fire_event_timers(self, watermark: int, out: Output) -> None:
         timers = self._timers
@@ -195,14 +264,19 @@ class KeyedOperator(FunctionOperator):
 
     def _fire(self, domain: TimeDomain, due: Iterable[DueTimer], out: Output) -> None:
         backend, keys, on_timer = self._backend, self._keys, self._on_timer
+        event = keys.event
         backend.start_batch(None)
         try:
             for timestamp, token, namespace in due:
                 keys.token = token
+                if domain is TimeDomain.EVENT_TIME and timestamp > event.now:
+                    event.stand_at(timestamp)
                 on_timer(domain, namespace, timestamp, out)
         finally:
             keys.token = NO_KEY
             backend.end_batch()
+        if backend.expired:
+            self._report_expired(out)
 
     @property
     def _ended(self) -> bool:
@@ -221,12 +295,14 @@ class KeyedOperator(FunctionOperator):
         super().begin_round()
         self._open_inputs = set(range(self.inputs))
         self._timers.watermark = MIN_WATERMARK
+        self._keys.event.stand_at(MIN_WATERMARK)
 
     def _run_key(self, token: Any, runs: Iterator[tuple[int, Batch]], out: Output) -> None:
         """Batch mode: everything of one key, from its first element to the end of its state."""
         assert isinstance(self._clock, StillClock)
         self._clock.catch_up()
         self._service.watermark = self._timers.watermark = MIN_WATERMARK
+        self._keys.event.stand_at(MIN_WATERMARK)
         for input_index, batch in runs:
             self._run(input_index, batch, out)
         self._service.watermark = MAX_WATERMARK
@@ -236,7 +312,19 @@ class KeyedOperator(FunctionOperator):
         if pending:
             self._fire(TimeDomain.PROCESSING_TIME, pending, out)
         self._timers.drop_processing()
+        self._keys.event.stand_at(MAX_WATERMARK)
         self._drop_key(token)
+        if self._backend.expired:
+            self._report_expired(out)
+
+    def erase_key(self, key: bytes) -> dict[str, int]:
+        """Forget a key, given by its canonical bytes: state and timers; rows of each that held any.
+
+        Between two other calls only. A key of another subtask is found nowhere.
+        """
+        from_bytes = self._backend.parameters.tokens.from_bytes
+        token = key if from_bytes is None else from_bytes(key)
+        return {**self._backend.erase(token), **self._timers.erase(token)}
 
     def _drop_key(self, token: Any) -> None:
         if not self._handles:

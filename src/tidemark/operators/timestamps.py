@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.api.field_key import FieldKey
 from tidemark.operators.base import Output
 from tidemark.operators.emission import open_timestamps
 from tidemark.operators.function_operator import FunctionOperator, emit_batch
 from tidemark.protocol.batch import MIN_WATERMARK, Batch
+from tidemark.types.typeinfo import Types
 
 if TYPE_CHECKING:
     from tidemark.api.watermarks import WatermarkStrategy
+    from tidemark.types.typeinfo import TypeInformation
 
 __all__ = ["TimestampsOperator"]
 
@@ -50,6 +56,19 @@ class TimestampsOperator(FunctionOperator):
         stamps += assigned
         out.values += batch.values
         self._observe(assigned)
+
+    def stamps_of(self, column: pa.Array, record_type: TypeInformation | None) -> pa.Array | None:
+        """Timestamps of records that are a column of `record_type`; None if single records have to be looked at."""
+        selector = getattr(self._strategy.assigner, "__self__", None)
+        at = selector.position_in(record_type, Types.LONG()) if isinstance(selector, FieldKey) else None
+        if at is None:
+            return None
+        stamps = column.field(at)
+        if stamps.null_count:
+            return None
+        if len(stamps):
+            self._observe([pc.max(stamps).as_py()])
+        return stamps.cast(pa.int64())
 
     def _observe(self, stamps: list[int]) -> None:
         if stamps:

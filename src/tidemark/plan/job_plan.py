@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.api.graph import Edge, Graph, Node, NodeKind, Ship
 from tidemark.api.specs import (
+    BatchSpec,
     FunctionSinkSpec,
     FunctionSourceSpec,
     FunctionSpec,
@@ -196,6 +197,9 @@ def _place(node: Node) -> Placement:
             return Placement.SLOT
         case SourceSpec() | SinkSpec() | TimestampsSpec() | IterationHeadSpec():
             return Placement.TASK
+        case BatchSpec(keyed=False):
+            addressed = any(edge.ship in _ADDRESSED for edge in node.inputs)
+            return Placement.SLOT if addressed else Placement.TASK
         case FunctionSpec(keyed=False) as spec if spec.kind in _STATELESS:
             addressed = any(edge.ship in _ADDRESSED for edge in node.inputs)
             return Placement.SLOT if addressed or has_life_cycle(spec.function) else Placement.TASK

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["MAX_WATERMARK", "MIN_WATERMARK", "SMALL_BATCH", "Batch"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemark.state.serializers.base import TypeSerializer
+
+__all__ = ["MAX_WATERMARK", "MIN_WATERMARK", "SMALL_BATCH", "Batch", "ColumnBatch"]
 
 SMALL_BATCH = 1024
 """Records whose objects fit into a core's own cache; more at once only pays where something is batched."""
@@ -27,6 +32,22 @@ class Batch:
     def __len__(self) -> int:
         return len(self.values)
 
+    def runs(self) -> Iterator[tuple[int | None, Batch]]:
+        """The same records as consecutive batches of one timestamp each, with that timestamp."""
+        stamps = self.timestamps
+        if stamps is None:
+            yield None, self
+            return
+        start = 0
+        for end in range(1, len(stamps) + 1):
+            if end == len(stamps) or stamps[end] != stamps[start]:
+                part = slice(start, end)
+                yield (
+                    stamps[start],
+                    Batch(self.values[part], stamps[part], None if self.keys is None else self.keys[part]),
+                )
+                start = end
+
     def parts(self, limit: int) -> Iterator[Batch]:
         """The same records as consecutive batches of at most `limit`."""
         if len(self.values) <= limit:
@@ -39,3 +60,24 @@ class Batch:
                 None if self.timestamps is None else self.timestamps[part],
                 None if self.keys is None else self.keys[part],
             )
+
+
+@dataclass(slots=True)
+class ColumnBatch:
+    """Some consecutive records of one typed stream, as Arrow columns."""
+
+    values: pa.Array
+    """Of the type that `serializer` has in Arrow."""
+    serializer: TypeSerializer[Any]
+    timestamps: pa.Array | None = None
+    """int64, null for records without one; None: no record has a timestamp."""
+    keys: pa.Array | None = None
+    """Key tokens; None on inputs that are not keyed."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def batch(self) -> Batch:
+        """The same records as Python objects, without their keys."""
+        stamps = None if self.timestamps is None else self.timestamps.to_pylist()
+        return Batch(self.serializer.from_arrow(self.values), stamps)

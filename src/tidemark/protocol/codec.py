@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.protocol.batch import Batch
+from tidemark.protocol.batch import Batch, ColumnBatch
 from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.serializers.base import TypeSerializer
 
@@ -71,21 +71,43 @@ class BatchCodec:
             columns.append(keys if isinstance(keys, pa.Array) else self._key_array(keys))
         return flags, pa.RecordBatch.from_arrays(columns, schema=self._schema(flags)).serialize()
 
+    def encode_part(self, part: Batch | ColumnBatch) -> tuple[int, Any]:
+        """Like `encode`, for records in either form."""
+        if isinstance(part, Batch):
+            return self.encode(part)
+        if self.serializer is None or part.values.type != self.serializer.arrow_type():
+            return self.encode(part.batch())
+        return self.encode_column(part.values, part.timestamps, part.keys)
+
     def decode(self, flags: int, data: Any) -> Batch:
         """The batch behind `encode`'s answer."""
         if not self.is_column(flags):
             return self._unpickled(flags, data)
         return self._batch(flags, self._record_batch(flags, data))
 
+    def decode_columns(self, flags: int, data: Any) -> ColumnBatch:
+        """Like `decode`, for batches of a typed stream whose records are wanted as columns."""
+        if not self.is_column(flags):
+            return self.columns(self._unpickled(flags, data))
+        columns = self._record_batch(flags, data).columns
+        stamps = columns[1] if flags & _TIMESTAMPS else None
+        assert self.serializer is not None
+        return ColumnBatch(columns[0], self.serializer, stamps, columns[-1] if flags & _KEYS else None)
+
+    def columns(self, batch: Batch) -> ColumnBatch:
+        """The records of a batch of a typed stream as columns."""
+        assert self.serializer is not None
+        return ColumnBatch(
+            self.serializer.to_arrow(batch.values),
+            self.serializer,
+            None if batch.timestamps is None else pa.array(batch.timestamps, pa.int64()),
+            None if batch.keys is None else self._key_array(batch.keys),
+        )
+
     @staticmethod
     def is_column(flags: int) -> bool:
-        """Whether `decode_column` can take a batch with these flags."""
+        """Whether a batch with these flags travelled as columns."""
         return not flags & (_PICKLED | _BYTES)
-
-    def decode_column(self, flags: int, data: Any) -> tuple[pa.Array, list[int | None] | None]:
-        """Like `decode` for batches of a typed stream without keys, but values stay an Arrow array."""
-        columns = self._record_batch(flags, data).columns
-        return columns[0], _int_list(columns[1]) if flags & _TIMESTAMPS else None
 
     def decode_parts(self, flags: int, data: Any, limit: int) -> Iterator[Batch]:
         """Like `decode`, as consecutive batches of at most `limit` records.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tidemark.checkpoint.layout import SnapshotLocation
 
-__all__ = ["EMPTY", "BatchHeader", "CutRequest"]
+__all__ = ["EMPTY", "BatchHeader", "CutRequest", "EraseRequest"]
 
 EMPTY = -1
 """Flags of a frame without records: it only lets what is due fire (and drains a source)."""
@@ -40,3 +40,12 @@ class CutRequest:
     savepoint: bool = False
     synchronous: bool = False
     """Write before the stream goes on (`state.backend.async: false`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EraseRequest:
+    """Forget a key."""
+
+    attempt: int
+    keys: dict[str, bytes]
+    """Operator uid -> canonical bytes of the key in the type of its keys."""

@@ -165,6 +165,8 @@ class TaskAcknowledged:
     """Vertex -> its watermark on this channel, and whether that is idle."""
     partitions: dict[int, list[Any]] = field(default_factory=dict)
     """Vertex with a strategy -> marks of the splits it follows here (`watermark_generators.NamedMark`)."""
+    records_in: int = 0
+    """Records the task has read in front of the barrier, in all of its attempt."""
 
 
 @dataclass(frozen=True, slots=True)

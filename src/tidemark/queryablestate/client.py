@@ -40,6 +40,7 @@ from tidemark.queryablestate.protocol import (
     Signature,
     Status,
     decode_entries,
+    decode_keys,
     decode_published,
     decode_scan,
 )
@@ -185,6 +186,28 @@ class QueryableStateClient:
                 (codec.key.from_bytes(key), result_state(state_descriptor, codec.decode(entry)))
                 for key, entry in decode_scan(body)
             ]
+
+        return self._submit(read)
+
+    def keys(
+        self,
+        job_id: str,
+        queryable_state_name: str,
+        key_type_info: Any,
+        state_descriptor: StateDescriptor,
+        key_groups: tuple[int, int],
+    ) -> CompletableFuture[list[Any]]:
+        """The keys that hold a value, of a range of key groups (both ends included), in no order.
+
+        Returns:
+            A future of a list of keys. What they hold may have changed when it is read.
+        """
+        request = Request(str(job_id), queryable_state_name, groups=key_groups)
+
+        def read(deadline: float) -> list[Any]:
+            codec = _codec(key_type_info, state_descriptor)
+            codec, body = self._typed(Operation.KEYS, request, [], codec, deadline)
+            return list(map(codec.key.from_bytes, decode_keys(body)))
 
         return self._submit(read)
 

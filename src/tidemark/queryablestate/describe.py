@@ -20,6 +20,7 @@ from tidemark.state.descriptors import (
 )
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
+from tidemark.state.snapshot import StateMeta
 
 __all__ = ["StateDescription"]
 
@@ -57,6 +58,8 @@ class StateDescription:
     key_type: str
     value_type: str
     map_key_type: str | None
+    max_parallelism: int
+    """Number of key groups."""
     _snapshots: tuple[bytes, bytes, bytes]
 
     @classmethod
@@ -70,7 +73,20 @@ class StateDescription:
             signature.key,
             signature.value,
             signature.map_key,
+            published.max_parallelism,
             published.snapshots,
+        )
+
+    def meta(self) -> StateMeta:
+        """What a snapshot would say of the state.
+
+        Raises:
+            QueryError: A type refers to a class that cannot be imported here.
+        """
+        if not self._snapshots[0] or not self._snapshots[1]:
+            raise self._unreadable(self.value_type if self._snapshots[0] else self.key_type)
+        return StateMeta(
+            self.name, self.kind, self._snapshots[0], self._snapshots[1], self._snapshots[2] or None
         )
 
     def key_serializer(self) -> TypeSerializer[Any]:

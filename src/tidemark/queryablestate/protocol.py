@@ -4,6 +4,7 @@ The requests of `tidemark.rpc` with a `Request` as payload; everything is Messag
 
     lookup   answer: [entry | nil, ...]   in the order of `Request.keys`
     scan     answer: [[key, entry], ...]
+    keys     answer: [key, ...]           of the key groups in `Request.groups`
     list     answer: [Published, ...]
 
 What cannot be answered is an error, a `Refused`.
@@ -39,6 +40,7 @@ __all__ = [
     "Signature",
     "Status",
     "decode_entries",
+    "decode_keys",
     "decode_parts",
     "decode_published",
     "decode_request",
@@ -58,6 +60,7 @@ class Operation(StrEnum):
 
     LOOKUP = "lookup"
     SCAN = "scan"
+    KEYS = "keys"
     LIST = "list"
 
 
@@ -96,6 +99,8 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     """How long the sender waits for the answer."""
     keys: list[bytes] = []
     """Of a lookup."""
+    groups: tuple[int, int] = (0, -1)
+    """First and last key group whose keys are asked for."""
 
 
 class Refused(Exception):
@@ -125,6 +130,7 @@ decode_request = msgspec.msgpack.Decoder(Request).decode
 _decode_refusal = msgspec.msgpack.Decoder(tuple[Status, str, Signature | None]).decode
 decode_entries = msgspec.msgpack.Decoder(list[Entry | None]).decode
 decode_scan = msgspec.msgpack.Decoder(list[tuple[bytes, Entry]]).decode
+decode_keys = msgspec.msgpack.Decoder(list[bytes]).decode
 decode_published = msgspec.msgpack.Decoder(list[Published]).decode
 decode_parts = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 """The elements of any array, undecoded, for passing on."""

@@ -124,6 +124,8 @@ class QueryableStateClientProxy(QueryEndpoint):
             merged = self._look_up(request, slots)
         elif operation is Operation.SCAN:
             merged = self._scan(request, slots)
+        elif operation is Operation.KEYS:
+            merged = self._keys(request, slots)
         else:
             merged = _distinct(self._published(request, slots))
         self._check_still_running(request)
@@ -170,6 +172,13 @@ class QueryableStateClientProxy(QueryEndpoint):
         answers = self._exchange(Operation.SCAN, request, dict.fromkeys(publishers, ()))
         found = [part for answer in answers for part in decode_parts(answer)]
         return found[: max(request.limit, 0)]
+
+    def _keys(self, request: Request, slots: tuple[str, ...]) -> list[msgspec.Raw]:
+        first, last = request.groups
+        owners = self._locate(request, slots).owners[max(first, 0) : last + 1]
+        asked = sorted({owner for owner in owners if owner is not None})
+        answers = self._exchange(Operation.KEYS, request, dict.fromkeys(asked, ()))
+        return [part for answer in answers for part in decode_parts(answer)]
 
     def _locate(self, request: Request, slots: tuple[str, ...]) -> _Location:
         at = (request.job_id, request.name)

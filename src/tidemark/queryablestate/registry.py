@@ -13,6 +13,7 @@ from tidemark.queryablestate.codec import StateCodec
 from tidemark.queryablestate.protocol import Entry, Published, Signature
 from tidemark.state.backend import KeyedStateBackend, KeyToken
 from tidemark.state.descriptors import StateDescriptor, StateKind
+from tidemark.state.key_groups import assign_to_key_group
 from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot
@@ -62,6 +63,19 @@ class PublishedState:
     def keys(self, limit: int) -> list[bytes]:
         """Key bytes of at most `limit` keys that hold a value."""
         return self._key_tokens.all_bytes(self._backend.keys(self._state_name, limit=limit))
+
+    def all_keys(self) -> list[KeyToken]:
+        """Tokens of all keys that hold a value."""
+        return self._backend.keys(self._state_name)
+
+    def bytes_in(self, tokens: list[KeyToken], groups: tuple[int, int]) -> list[bytes]:
+        """Key bytes of those in a range of key groups. Reads no state, so it may run beside the job."""
+        max_parallelism = self._backend.parameters.max_parallelism
+        return [
+            key
+            for key in self._key_tokens.all_bytes(tokens)
+            if groups[0] <= assign_to_key_group(key, max_parallelism) <= groups[1]
+        ]
 
     def describe(self, name: str) -> Published:
         """What clients and the proxy need to know about it."""

@@ -25,6 +25,7 @@ from tidemark.queryablestate.protocol import (
 )
 from tidemark.queryablestate.registry import PublishedState, QueryableHost, StateRegistry
 from tidemark.rpc import DEFAULT_THREADS, Incoming, ServerThreads
+from tidemark.state.backend import KeyToken
 
 __all__ = ["QueryableStateServer"]
 
@@ -78,6 +79,10 @@ class QueryableStateServer(QueryEndpoint):
             found = self._scan(request)
             query.reply(found)
             return len(found)
+        if operation is Operation.KEYS:
+            keys = self._keys(request)
+            query.reply(keys)
+            return len(keys)
         query.reply(self._host.ask(lambda: self._all_published(request)))
         return 0
 
@@ -102,6 +107,16 @@ class QueryableStateServer(QueryEndpoint):
         keys: list[bytes] = self._host.ask(lambda: self._published(request).keys(max(request.limit, 0)))
         entries = self._in_parts(request, keys)
         return [(key, entry) for key, entry in zip(keys, entries, strict=True) if entry is not None]
+
+    def _keys(self, request: Request) -> list[bytes]:
+        def read() -> tuple[PublishedState, list[KeyToken]]:
+            published = self._published(request)
+            return published, published.all_keys()
+
+        # The job waits while its keys are listed, not while they are hashed.
+        found: tuple[PublishedState, list[KeyToken]] = self._host.ask(read)
+        published, tokens = found
+        return published.bytes_in(tokens, request.groups)
 
     def _in_parts(self, request: Request, keys: list[bytes]) -> list[Entry | None]:
         entries: list[Entry | None] = []

@@ -132,6 +132,10 @@ class ArchivedJobView:
         """Too late."""
         self._refuse()
 
+    def rescale(self, parallelism: int) -> CompletableFuture[str]:
+        """Too late."""
+        self._refuse()
+
     def cancel(self) -> None:
         """Too late."""
         self._refuse()

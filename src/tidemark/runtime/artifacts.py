@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 from contextlib import suppress
@@ -38,7 +39,12 @@ def ship_artifacts(context: Any, artifacts: PythonArtifacts) -> None:
         context.addArchive(archive if target is None else f"{archive}#{target}")
     for file in artifacts.cached_files:
         context.addFile(_under_its_name(file))
-    if artifacts.requirements is not None:
+    if artifacts.requirements is not None and artifacts.requirements_cache is not None:
+        installed = _installed(
+            artifacts.requirements, artifacts.requirements_cache, scratch_for_life("tidemark-ship-")
+        )
+        context.addPyFile(_importable(installed, scratch_for_life("tidemark-ship-")))
+    elif artifacts.requirements is not None:
         # Nothing is downloaded at run time: the file travels along, installing it is up to the cluster's image.
         context.addFile(_existing(artifacts.requirements))
         _log.info("The packages in %s have to be installed on every worker.", artifacts.requirements)
@@ -67,7 +73,10 @@ class LocalArtifacts:
         self._scratch: ScratchDirectory | None = None
         self._links: list[str] = []
         self._paths: list[str] = []
-        if not (artifacts.files or artifacts.archives or artifacts.cached_files):
+        if artifacts.requirements is not None:
+            _on_this_machine(artifacts.requirements)
+        cached = artifacts.requirements_cache is not None
+        if not (artifacts.files or artifacts.archives or artifacts.cached_files or cached):
             return
         self._scratch = ScratchDirectory("tidemark-files-")
         try:
@@ -85,6 +94,8 @@ class LocalArtifacts:
                 shutil.copy(importable, modules)
             else:
                 self._paths.append(importable)
+        if artifacts.requirements is not None and artifacts.requirements_cache is not None:
+            self._paths.append(_installed(artifacts.requirements, artifacts.requirements_cache, folder))
         self._paths.insert(0, modules)
         sys.path[:0] = self._paths
         invalidate_caches()
@@ -130,6 +141,27 @@ class LocalArtifacts:
         self._links, self._paths = [], []
         if self._scratch is not None:
             self._scratch.cleanup()
+
+
+def _installed(requirements: str, cache: str, folder: str) -> str:
+    """A directory with the packages that a requirements file names, installed from those in `cache`.
+
+    Raises:
+        ConfigError: A package is not there or cannot be installed; says what pip said.
+    """
+    target = os.path.join(folder, "requirements")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
+    command += ["--no-build-isolation", "--find-links", _on_this_machine(cache), "--target", target]
+    run = subprocess.run(
+        [*command, "-r", _on_this_machine(requirements)], capture_output=True, text=True, check=False
+    )
+    if run.returncode:
+        lines = [line for line in run.stderr.splitlines() if line.strip()]
+        raise ConfigError(
+            f"The packages of '{requirements}' cannot be installed from '{cache}': {' '.join(lines[-3:])} "
+            "Fill the directory with `pip download -d DIRECTORY -r FILE`."
+        )
+    return target
 
 
 def _existing(path: str) -> str:

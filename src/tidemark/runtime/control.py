@@ -33,6 +33,7 @@ from tidemark.rpc import MSGPACK, Handlers, Limits, Server, ServerThreads
 from tidemark.runtime.archive import ArchivedJobView, archive_of, write_archive
 from tidemark.runtime.control_client import MAX_MESSAGE
 from tidemark.runtime.driver_log import open_driver_log
+from tidemark.runtime.erasure import erase_key
 from tidemark.runtime.history import EndedJob, remember
 from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
 from tidemark.runtime.job_view import LiveJobView
@@ -90,7 +91,14 @@ class JobControl:
             checkpoints=lambda _: checkpoint_facts(self._job),
             savepoint=lambda arguments: self._wait(self._job.savepoint(arguments.get("directory"))),
             checkpoint=lambda _: self._wait(self._job.checkpoint()),
+            erase=lambda arguments: erase_key(
+                self._job,
+                str(arguments["key"]),
+                [str(uid) for uid in arguments.get("uids") or ()],
+                self._wait,
+            ),
             stop=self._stop,
+            rescale=lambda arguments: self._wait(self._job.rescale(int(arguments["parallelism"]))),
             cancel=self._cancel,
             view=lambda arguments: answer_view(self._shown, arguments),
         )
@@ -184,9 +192,11 @@ class JobControl:
             return
         runner = self._runner
         ended = _ended_job(runner, self._endpoint.application_id)
+        # First: a job that is neither running nor ended would be unknown to whoever looks meanwhile, or for ever if
+        # the driver dies here.
+        archived = self._archive(ended)
         with contextlib.suppress(OSError):
             remove_record(ended.job_id)
-        archived = self._archive(ended)
         self._withdrawn.set()
         if self._rest is not None:
             self._rest.close(archived)

@@ -45,7 +45,7 @@ def open_savepoint(
         UnmappedStateError: It holds state of operators the job does not have.
         MaxParallelismError: The job asks for another number of key groups.
     """
-    path = settings.savepoint_path
+    path, given = settings.savepoint_path, bool(recovered)
     if recovered:
         metadata = _first_intact(storage, recovered)
     elif path is not None:
@@ -61,7 +61,8 @@ def open_savepoint(
         vertex.uid: resolve_max_parallelism(
             mapped.get(vertex.uid),
             vertex.parallelism,
-            explicit_max_parallelism(graph.nodes[vertex.id], settings),
+            # A job that comes back may have been rescaled since its program said how many it wants.
+            None if given else explicit_max_parallelism(graph.nodes[vertex.id], settings),
             vertex.max_parallelism,
         )
         for vertex in plan.in_slots()
@@ -101,7 +102,8 @@ def deployments(
     for vertex in plan.in_slots():
         operator = mapped.get(vertex.uid)
         if operator is not None:
-            for share in plan_restore(operator, metadata, location, vertex.parallelism):
+            groups = vertex.max_parallelism if vertex.keyed else None
+            for share in plan_restore(operator, metadata, location, vertex.parallelism, groups):
                 shares[share.index][vertex.uid] = share
     return [
         replace(

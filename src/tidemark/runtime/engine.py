@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent
-from tidemark.protocol.frames import CutRequest
+from tidemark.protocol.frames import CutRequest, EraseRequest
 from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.runtime.worker import Worker
 
@@ -106,6 +106,14 @@ class Engine(Protocol):
 
         Each has its age in `age_ms`. A slot that user code keeps from answering within `timeout` seconds is there
         with what it said last.
+        """
+
+    def erase(self, request: EraseRequest, timeout: float) -> list[dict[str, dict[str, int]]]:
+        """Forget a key in every slot, from any thread: operator uid -> state -> rows, of each slot.
+
+        Raises:
+            TimeoutError: A slot did not come to it within `timeout` seconds; it may do it all the same.
+            IllegalStateError: The attempt does not run any more.
         """
 
     def slot_log(self, slot: int, timeout: float) -> str | None:

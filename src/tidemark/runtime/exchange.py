@@ -195,8 +195,8 @@ def _decoded(codec: BatchCodec, flags: int, body: Any, slot: int) -> Records:
     if codec.serializer is None or not codec.is_column(flags):
         batch = codec.decode(flags, body)
         return Records(batch.values, batch.timestamps, slot)
-    column, timestamps = codec.decode_column(flags, body)
-    return Records(None, timestamps, slot, column, codec.serializer)
+    columns = codec.decode_columns(flags, body)
+    return Records(None, columns.timestamps, slot, columns.values, codec.serializer)
 
 
 class FrameSender(Protocol):
@@ -292,7 +292,7 @@ class ToSlot:
                 # Only the serializer knows whether a key may be None.
                 keys = router.token_column(records.values)
             targets = router.subtasks(keys)
-        stamps = None if records.timestamps is None else pa.array(records.timestamps, pa.int64())
+        stamps = records.stamp_column
         if targets is None:
             self._exchange.send(0, self._edge_at, *self._codec.encode_column(column, stamps, keys))
             return
@@ -308,7 +308,7 @@ class ToSlot:
     def _send_all(self, slots: Iterable[int], records: Records) -> None:
         with self._named("input"):
             if records.column is not None and self._codec.serializer is not None:
-                encoded = self._codec.encode_column(records.column, records.timestamps, None)
+                encoded = self._codec.encode_column(records.column, records.stamp_column, None)
             else:
                 encoded = self._codec.encode(records.batch())
         for slot in slots:

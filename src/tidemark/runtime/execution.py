@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,8 +32,9 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.clock import Clock
 from tidemark.config import Options
 from tidemark.config.modes import FallbackPolicy
-from tidemark.errors import FailureReason, FencedError, RestoreError, SlotLostError, StorageError
-from tidemark.plan.job_plan import build_plan
+from tidemark.errors import ConfigError, FailureReason, FencedError, RestoreError, SlotLostError, StorageError
+from tidemark.paths import absolute
+from tidemark.plan.job_plan import JobPlan, build_plan
 from tidemark.plan.vertex import Placement, dump_functions
 from tidemark.protocol.deployment import BackendChoice, Deployment
 from tidemark.protocol.events import SlotLost
@@ -42,6 +44,7 @@ from tidemark.protocol.reports import EpochDirective
 from tidemark.runtime.deployments import deployments, open_savepoint
 from tidemark.runtime.engine import Engine, EpochResult, EpochWork, TaskInput
 from tidemark.runtime.leadership import Leadership
+from tidemark.runtime.left_behind import Belongings, StagingPlace
 from tidemark.runtime.progress import LatencyMarks, Progress, add_numbers
 from tidemark.runtime.sinks.factory import make_driver_sink
 from tidemark.runtime.sinks.task import row_tag
@@ -51,6 +54,7 @@ from tidemark.runtime.sources.factory import DriverSourceContext, MakeSource
 from tidemark.runtime.sources.positions import pack, start_source
 from tidemark.runtime.storage_plan import StoragePlan
 from tidemark.runtime.watermarks import WatermarkTracker
+from tidemark.state.key_groups import compute_default_max_parallelism
 
 __all__ = ["CRASH_POINTS", "STATISTICS_S", "JobExecution"]
 
@@ -129,14 +133,14 @@ class JobExecution:
         self.snapshots = JobSnapshots(
             self, engine.worker, clock, self.plan, settings, storage, backend, restored, run
         )
-        self._functions = dump_functions(self.plan.in_slots())
-        self.watermarks = WatermarkTracker(self.plan)
-        context = DriverSourceContext(
-            self.plan, clock, engine.source_status, lambda: self.on_input(), engine.worker
-        )
-        self.sources = {v.id: make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
+        self._graph = graph
+        self._make_source = make_source
+        self._use_plan()
         sinks = [v for v in self.plan.of_kind(NodeKind.SINK) if v.placement is Placement.TASK]
-        self.sinks = {v.id: make_driver_sink(v, self.job_id, settings.configuration) for v in sinks}
+        self.sinks = {v.id: make_driver_sink(v, self.job_id, settings) for v in sinks}
+        durable = storage.driver is storage.savepoints
+        checkpoints = self.snapshots.layout.of_all_runs if durable else ""
+        self._belongings = Belongings(self.job_id, checkpoints, round(time.time() * 1000))
         self._fallback = settings.configuration.get(Options.CHECKPOINTING_ALLOW_FALLBACK)
         self._choice = SnapshotChoice(
             self.coordinator.completed,
@@ -147,6 +151,15 @@ class JobExecution:
             engine.worker,
             self.snapshots.quarantine,
         )
+
+    def _use_plan(self) -> None:
+        """Make what follows from the plan and lasts no longer."""
+        self._functions = dump_functions(self.plan.in_slots())
+        self.watermarks = WatermarkTracker(self.plan)
+        context = DriverSourceContext(
+            self.plan, self.clock, self.engine.source_status, lambda: self.on_input(), self.engine.worker
+        )
+        self.sources = {v.id: self._make_source(v, context) for v in self.plan.of_kind(NodeKind.SOURCE)}
 
     @property
     def coordinator(self) -> CheckpointCoordinator:
@@ -215,6 +228,9 @@ class JobExecution:
             claim = partial(sink.claim, self.lineage, metadata, repeat=repeat, following=following)
             self.engine.worker.call(claim)
         self.verify_claims()
+        staged = [(s.vertex.uid, at) for s in self.sinks.values() if (at := s.claimed_at) is not None]
+        places = [StagingPlace(uid, absolute(base), directory) for uid, (base, directory) in staged]
+        self.engine.worker.call(self._belongings.stages_at, places)
         if snapshot is not None and metadata is not None and snapshot.origin is Origin.EXTERNAL:
             # Whoever had the sinks may have ended between our reading and our claim, and taken its notes along.
             self._choice.require_unchanged(snapshot, metadata)
@@ -226,6 +242,41 @@ class JobExecution:
         self.snapshots.observe(JobRestarting())
         for source in self.sources.values():
             source.stop()
+
+    def rescaled_plan(self, parallelism: int) -> JobPlan:
+        """The plan with another parallelism of everything that has none of its own.
+
+        Keyed operators keep their key groups as long as these suffice.
+
+        Raises:
+            ConfigError: That would change nothing, or there cannot be so many subtasks.
+        """
+        plan = build_plan(self._graph, replace(self.settings, parallelism=parallelism), self.job_id)
+        now = {v.id: v.parallelism for v in self.plan.vertices.values()}
+        if all(now[v.id] == v.parallelism for v in plan.vertices.values()):
+            raise ConfigError(
+                f"Parallelism {parallelism} changes nothing: every operator runs with it, or has one of its own."
+            )
+        groups = {}
+        for vertex in plan.in_slots():
+            kept = self.plan.vertices[vertex.id].max_parallelism
+            enough = vertex.parallelism <= kept
+            groups[vertex.uid] = kept if enough else compute_default_max_parallelism(vertex.parallelism)
+        return plan.with_max_parallelism(groups)
+
+    def rehashes(self, plan: JobPlan) -> bool:
+        """Whether a plan gives an operator other key groups, so that the snapshot must be in canonical form."""
+        return any(v.max_parallelism != self.plan.vertices[v.id].max_parallelism for v in plan.in_slots())
+
+    def rescale(self, plan: JobPlan, parallelism: int) -> None:
+        """Let the next attempt run with another plan; call it between attempts."""
+        self.settings = replace(self.settings, parallelism=parallelism)
+        self.plan = plan
+        self._use_plan()
+        self.snapshots.rescaled(plan)
+        self._choice = replace(self._choice, functions=plan.in_slots())
+        for vertex_id, sink in self.sinks.items():
+            sink.vertex = plan.vertices[vertex_id]
 
     # Steps
 
@@ -426,10 +477,13 @@ class JobExecution:
             self.engine.worker.call(sink.verify_claim)
 
     def announce(self, snapshot: CompletedSnapshot) -> None:
-        """Tell the next driver of the job, if there may be one."""
+        """Tell the next driver of the job, if there may be one, and whoever cleans up behind this one."""
+        if snapshot.origin is Origin.SAVEPOINT:
+            self.engine.worker.call(self._belongings.took_savepoint, snapshot.directory)
         if self.leadership is not None:
             known = self.coordinator.completed.candidates()
-            self.engine.worker.call(self.leadership.point_to, [*known, snapshot])
+            parallelism = self.settings.parallelism
+            self.engine.worker.call(self.leadership.point_to, [*known, snapshot], parallelism)
 
     def complete(self, checkpoint_id: int) -> None:
         """Commit sinks, then tell slots, then sources."""
@@ -478,6 +532,7 @@ class JobExecution:
             self.snapshots.discard_all_runs()
         for sink in self.sinks.values():
             call(partial(sink.close, restorable=restorable or remaining))
+        call(self._belongings.forget)
 
     def _has_lost_a_claim(self) -> bool:
         try:

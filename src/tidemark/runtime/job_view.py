@@ -158,6 +158,10 @@ class LiveJobView:
         """Take a savepoint and end the job."""
         return self._runner.stop(drain, directory)
 
+    def rescale(self, parallelism: int) -> CompletableFuture[str]:
+        """Go on with another parallelism."""
+        return self._runner.rescale(parallelism)
+
     def cancel(self) -> None:
         """End the job."""
         self._runner.cancel()

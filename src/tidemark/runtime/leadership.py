@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -65,6 +66,10 @@ class _Pointer(msgspec.Struct, frozen=True):
     snapshots: tuple[_Snapshot, ...]
     started_from: str | None = None
     """The savepoint the user started the job from, however many drivers ago."""
+    asked: int = 0
+    """The parallelism that program and configuration wanted."""
+    parallelism: int = 0
+    """The one the job had been rescaled to."""
 
 
 class _Ended(msgspec.Struct, frozen=True):
@@ -83,7 +88,8 @@ class Leadership:
     Attributes:
         job_id: The job.
         run: Names this driver among all of the job.
-        recovered: What the job was recovered to by then, newest first; empty if it starts anew.
+        recovered: The snapshots it can go on from, newest first; empty if it starts anew.
+        settings: Those of the program, but with the parallelism that the job had been rescaled to.
     """
 
     def __init__(self, place: Place, claim: Claim, settings: JobSettings, lease_s: float) -> None:
@@ -91,6 +97,7 @@ class Leadership:
         self._place = place
         self._claim = claim
         self._settings = settings
+        self.settings = settings
         self._lease_s = lease_s
         self.job_id = _stable_job_id(settings)
         self.run = f"{claim.generation:06d}-{claim.token[:8]}"
@@ -124,6 +131,8 @@ class Leadership:
                 )
                 for s in pointer.snapshots
             )
+            if pointer.asked == self._settings.parallelism and pointer.parallelism:
+                self.settings = replace(self._settings, parallelism=pointer.parallelism)
         self._heart.start()
 
     def _begin_again(self, ended: _Ended) -> None:
@@ -165,8 +174,8 @@ class Leadership:
         if self._lost is not None:
             raise self._lost
 
-    def point_to(self, snapshots: Iterable[CompletedSnapshot]) -> None:
-        """Let whoever leads the job next find these snapshots, the newest first.
+    def point_to(self, snapshots: Iterable[CompletedSnapshot], parallelism: int = 0) -> None:
+        """Let whoever leads the job next find these snapshots, the newest first, and its parallelism.
 
         Raises:
             FencedError: The job is lost; nothing of the newest snapshot may be committed.
@@ -179,6 +188,8 @@ class Leadership:
                 for key in sorted(found, reverse=True)
             ),
             self._started_from,
+            self._settings.parallelism,
+            parallelism,
         )
         self._write(_POINTER, msgspec.json.encode(pointer))
         # Where files can be written into a directory that was taken away, only this tells.

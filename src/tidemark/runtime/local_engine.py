@@ -20,7 +20,7 @@ from tidemark.plan.vertex import Vertex
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotReady
 from tidemark.protocol.failure import FailureInfo
-from tidemark.protocol.frames import CutRequest
+from tidemark.protocol.frames import CutRequest, EraseRequest
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
@@ -279,6 +279,10 @@ class LocalEngine:
         process = process_figures()
         answers = self._ask_all(lambda host, patience: {**host.figures(patience), **process}, timeout)
         return self._figures.update(answers, list(answers))
+
+    def erase(self, request: EraseRequest, timeout: float) -> list[dict[str, dict[str, int]]]:
+        """Forget a key in every host, which takes no longer than the record that is under way."""
+        return [host.erase(request) for host in list(self.hosts)]
 
     def _ask_all(
         self, question: Callable[[SlotHost, float], dict[str, Any]], timeout: float

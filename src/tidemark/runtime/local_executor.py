@@ -9,7 +9,6 @@ from tidemark.api.executor import JobSettings, PlannedMode
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.api.specs import SinkSpec, SparkSourceSpec
-from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.errors import ConfigError
@@ -24,6 +23,7 @@ from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_thre
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.leadership import Leadership, job_id_of, lead
+from tidemark.runtime.left_behind import sweep_at_start
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.progress import timed_accesses
@@ -32,7 +32,6 @@ from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sinks.shared_paths import warn_of_shared_outputs
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.storage_plan import StoragePlan, probe, storage_plan, warn_of_others
-from tidemark.scratch import sweep_scratch
 
 __all__ = ["LocalExecutor"]
 
@@ -50,8 +49,7 @@ class LocalExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""
         refuse_spark(graph)
-        sweep_scratch()
-        sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
+        sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         probe(storage, settings)
         warn_of_others(storage, settings)
@@ -60,6 +58,7 @@ class LocalExecutor:
             leadership = lead(settings, storage)
             if leadership is not None:
                 undo.callback(leadership.release)
+                settings = leadership.settings
             job_id = job_id_of(leadership)
             choice = choose_mode(graph, settings)
             execution = self._execution(

@@ -22,6 +22,7 @@ from tidemark.operators.timestamps import TimestampsOperator
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Placement, Vertex
 from tidemark.protocol.batch import Batch
+from tidemark.protocol.codec import codec_for
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.runtime.exchange import Connect, Exchange, FrameSender, Release, ToSlot
@@ -70,6 +71,9 @@ class _ToOperator:
         same_type = all([kind == vertex.output_type for kind in vertex.input_types])
         self._filter = operator if same_type and isinstance(operator, FilterOperator) else None
         self._passes = same_type and operator.passes_values
+        self._stamper = operator if same_type and isinstance(operator, TimestampsOperator) else None
+        kinds = set(vertex.input_types)
+        self._serializer = codec_for(kinds.pop()).serializer if len(kinds) == 1 else None
         self._normalizers = {
             tag: serializer_for(kind).normalizer()
             for tag, kind in [(None, vertex.output_type), *vertex.side_types.items()]
@@ -92,6 +96,12 @@ class _ToOperator:
 
         Values that merely pass are so already, and their column is still theirs.
         """
+        if self._operator.columnar:
+            return self._run_columns(records, subtask)
+        if self._stamper is not None and records.column is not None:
+            stamps = self._stamper.stamps_of(records.column, self._vertex.output_type)
+            if stamps is not None:
+                return [(None, records.sent_on(stamps, subtask))]
         if self._filter is not None:
             return [(None, records.where(self._filter.passing(records.values), subtask))]
         self._operator.process(self._input, records.batch(), self._out)
@@ -99,6 +109,20 @@ class _ToOperator:
         if self._passes:
             return [(None, records.sent_on(main.timestamps, subtask))]
         return [(tag, self._typed(tag, batch, subtask)) for tag, batch in [(None, main), *sides.items()]]
+
+    def _run_columns(self, records: Records, subtask: int) -> list[tuple[str | None, Records]]:
+        """The same for an operator that takes and gives columns."""
+        if self._serializer is None:
+            self._operator.process(self._input, records.batch(), self._out)
+        else:
+            self._operator.process_columns(self._input, records.columns(self._serializer), self._out)
+        outputs: list[tuple[str | None, Records]] = []
+        for tag, part in self._out.parts():
+            if isinstance(part, Batch):
+                outputs.append((tag, self._typed(tag, part, subtask)))
+            else:
+                outputs.append((tag, Records(None, part.timestamps, subtask, part.values, part.serializer)))
+        return outputs
 
     def _typed(self, tag: str | None, batch: Batch, subtask: int) -> Records:
         normalize = self._normalizers.get(tag)

@@ -78,9 +78,9 @@ class Progress:
     _read_at: dict[int, int] = field(default_factory=dict)
     """Checkpoint -> `records` at its barrier."""
 
-    def cut(self, checkpoint_id: int) -> None:
-        """The barrier of a checkpoint is here."""
-        self._read_at[checkpoint_id] = self.records
+    def cut(self, checkpoint_id: int, records: int | None = None) -> None:
+        """The barrier of a checkpoint is here, behind so many records; None: behind all of them."""
+        self._read_at[checkpoint_id] = self.records if records is None else records
         if len(self._read_at) > _CUTS_KEPT:
             del self._read_at[next(iter(self._read_at))]
 
@@ -90,7 +90,8 @@ class Progress:
         Nothing does for the first attempt, whatever it starts from.
         """
         at = -1 if checkpoint_id is None else checkpoint_id
-        self.replayed += self.records - self._read_at.get(at, 0)
+        # Tasks tell now and then what they have read: the last of it may be known to the barrier only.
+        self.replayed += max(0, self.records - self._read_at.get(at, 0))
         self._read_at[at] = self.records
 
     def spent(self, task: int, times: TaskTimes) -> None:

@@ -114,6 +114,10 @@ class RemoteJobView:
         """Take a savepoint and end the job."""
         return self._begin("stop", lambda answer: str(answer["savepoint"]), drain=drain, directory=directory)
 
+    def rescale(self, parallelism: int) -> CompletableFuture[str]:
+        """Go on with another parallelism."""
+        return self._begin("rescale", str, parallelism=parallelism)
+
     def cancel(self) -> None:
         """End the job."""
         self._begin("cancel", str)

@@ -30,6 +30,7 @@ from tidemark.errors import (
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID
 from tidemark.job_logs import bind_thread
+from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.failure import is_curable
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.execution import JobExecution
@@ -69,6 +70,21 @@ class _Cancelled(Exception):
 
 class _Stopped(Exception):
     """The job was stopped with a savepoint."""
+
+
+class _Rescaled(Exception):
+    """The checkpoint is complete from which the job goes on with another parallelism."""
+
+
+@dataclass(slots=True)
+class _Rescale:
+    """A change of the parallelism under way."""
+
+    parallelism: int
+    plan: JobPlan
+    before: tuple[JobPlan, int]
+    """Plan and parallelism to go back to if the new ones cannot be started."""
+    outcome: CompletableFuture[str] = field(default_factory=CompletableFuture)
 
 
 @dataclass(slots=True)
@@ -117,6 +133,8 @@ class JobRunner:
         self._ended = threading.Event()
         self._stop_future: CompletableFuture[str] | None = None
         self._draining = False
+        self._rescale: _Rescale | None = None
+        """Under way until an attempt runs with it, or does not."""
         self._ending = False
         self._end_by: float | None = None
         """Until when (monotonic) the end of a job that was given up waits for sinks and storage."""
@@ -180,10 +198,30 @@ class JobRunner:
 
         return self._ask(begin)
 
+    def rescale(self, parallelism: int) -> CompletableFuture[str]:
+        """Ask for another parallelism; the future gets it as text when the job runs with it.
+
+        The job takes a checkpoint, reads nothing behind it, and starts its next attempt from there.
+        """
+        self._refuse_in_batch_mode()
+
+        def begin() -> CompletableFuture[str]:
+            if self._stop_future is not None:
+                raise IllegalStateError("The job is being stopped or rescaled already.")
+            execution = self.execution
+            plan = execution.rescaled_plan(parallelism)
+            rescale = _Rescale(parallelism, plan, (execution.plan, execution.settings.parallelism))
+            future = execution.snapshots.request_checkpoint(canonical=execution.rehashes(plan))
+            execution.pause()
+            self._stop_future, self._rescale = future, rescale
+            return rescale.outcome
+
+        return self._ask(begin)
+
     def _refuse_in_batch_mode(self) -> None:
         if self.execution.plan.batch_mode:
             raise UnsupportedOperationException(
-                "A job in BATCH mode has no savepoints; run it in STREAMING mode."
+                "A job in BATCH mode has no snapshots; run it in STREAMING mode."
             )
 
     def _ask(self, begin: Callable[[], CompletableFuture[str]]) -> CompletableFuture[str]:
@@ -217,6 +255,10 @@ class JobRunner:
             if self.execution.leadership is not None:
                 self.execution.leadership.release()
             self._ended.set()
+            if self._rescale is not None:
+                self._rescale.outcome.set_exception(
+                    IllegalStateError("The job ended before it was rescaled.")
+                )
             self._refuse_requests()
             self._finish(end, error)
             self._on_end()
@@ -265,6 +307,9 @@ class JobRunner:
                 self.execution.refresh_statistics(_LAST_STATISTICS_S)
                 self.execution.engine.finish()
                 return JobEnd.FINISHED, None
+            except _Rescaled:
+                self._begin_rescaled()
+                continue
             except _Stopped:
                 return JobEnd.FINISHED, None
             except _Cancelled:
@@ -277,10 +322,8 @@ class JobRunner:
             self.attempt_failures.append(
                 AttemptFailure(self.execution.clock.now(), self.execution.attempt, failure)
             )
-            try:
-                self.execution.abandon_attempt()
-            except Exception:
-                _log.warning("Leaving the failed attempt was not clean", exc_info=True)
+            self._leave_attempt()
+            self._settle_rescale(failure)
             delay = self._restart_delay(failure)
             if delay is None:
                 return JobEnd.FAILED, failure
@@ -289,6 +332,35 @@ class JobRunner:
             if self._sleep_cancelled(delay):
                 return self._cancelled_end(), None
             self.status = JobStatus.RUNNING
+
+    def _begin_rescaled(self) -> None:
+        """Leave the attempt, which has nothing left to do, for one with another plan."""
+        assert self._rescale is not None
+        self._stop_future = None
+        self._leave_attempt()
+        self.execution.rescale(self._rescale.plan, self._rescale.parallelism)
+        self.execution.resume()
+
+    def _settle_rescale(self, error: BaseException | None = None) -> None:
+        """An attempt runs with the new parallelism, or failed before it did: then the old one is tried again."""
+        rescale, self._rescale = self._rescale, None
+        if rescale is None:
+            return
+        if error is None:
+            rescale.outcome.set_result(str(rescale.parallelism))
+            return
+        if self._stop_future is not None:
+            # Its checkpoint may be complete, which must not be taken for the end of the job.
+            self._forget_stop()
+        if self.execution.plan is rescale.plan:
+            self.execution.rescale(*rescale.before)
+        rescale.outcome.set_exception(error)
+
+    def _leave_attempt(self) -> None:
+        try:
+            self.execution.abandon_attempt()
+        except Exception:
+            _log.warning("Leaving the attempt was not clean", exc_info=True)
 
     def _tell_restart(self, failure: Exception, delay: int) -> None:
         """Say the whole failure once, and as a line while it stays the same."""
@@ -329,6 +401,7 @@ class JobRunner:
         if stop is not None and not (stop.done() and stop.exception() is None):
             self._forget_stop()
         execution.start_attempt()
+        self._settle_rescale()
         while True:
             self._serve()
             self._settle_stop()
@@ -358,9 +431,13 @@ class JobRunner:
         self.wake.clear()
 
     def _stop(self) -> None:
-        """Take the savepoint, and run no epoch between it and the end of the job."""
+        """Take the savepoint, or the checkpoint to rescale from, and run no epoch between it and the end."""
         stop = self._stop_future
         assert stop is not None
+        if self._rescale is not None:
+            # Unlike a savepoint, it waits for the one under way, and would wait for a pause behind it.
+            self._until_none_pending()
+            self.execution.coordinator.request_checkpoint(self.execution.clock.now())
         self.execution.barrier()
         self._until(stop.done)
         self._settle_stop()
@@ -375,8 +452,11 @@ class JobRunner:
             return
         error = self._stop_future.exception()
         if error is None:
-            raise _Stopped
+            raise _Stopped if self._rescale is None else _Rescaled
         drained = self._draining
+        if self._rescale is not None:
+            self._settle_rescale(error)
+            return
         self._forget_stop()
         if drained:
             raise error

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "GET_JAVA",
+    "OLDEST_JAVA",
     "active_session",
     "find_or_create_session",
     "java_command",
@@ -32,8 +34,8 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-_OLDEST_JAVA = 17
-_GET_JAVA = (
+OLDEST_JAVA = 17
+GET_JAVA = (
     "Install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or point JAVA_HOME at it; without Spark, "
     "jobs run with TIDEMARK_EXECUTION_TARGET=local."
 )
@@ -74,7 +76,7 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
         return active, False
     java = java_command(os.environ)
     if java is None:
-        raise ConfigError(f"Spark needs Java 17 or newer, and none was found. {_GET_JAVA}")
+        raise ConfigError(f"Spark needs Java 17 or newer, and none was found. {GET_JAVA}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     wanted = {key: value for key, value in configuration.items() if key.startswith("spark.")}
     builder = SparkSession.builder.appName(wanted.pop("spark.app.name", "tidemark"))
@@ -89,9 +91,9 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     try:
         session = builder.getOrCreate()
     except Exception as exc:
-        if "JAVA_GATEWAY_EXITED" in str(exc) and (version := java_version(java)) < _OLDEST_JAVA:
+        if "JAVA_GATEWAY_EXITED" in str(exc) and (version := java_version(java)) < OLDEST_JAVA:
             raise ConfigError(
-                f"Spark needs Java {_OLDEST_JAVA} or newer, {java} is {version}. {_GET_JAVA}"
+                f"Spark needs Java {OLDEST_JAVA} or newer, {java} is {version}. {GET_JAVA}"
             ) from exc
         raise
     session.sparkContext.setLogLevel(os.environ.get("TIDEMARK_SPARK_LOG_LEVEL", "ERROR"))

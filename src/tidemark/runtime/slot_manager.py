@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from tidemark.errors import SlotLostError
-from tidemark.protocol.events import SlotEvent, SlotLost
+from tidemark.protocol.events import SlotEvent, SlotLost, SlotMemoryUse
 from tidemark.rpc import Acceptor, Client
 from tidemark.runtime.cancellation import wait_for_all
 from tidemark.runtime.driver_log import SlotLogging
@@ -30,6 +30,8 @@ __all__ = ["SlotAddress", "SlotManager"]
 _log = logging.getLogger(__name__)
 
 _REGISTER_S = 60.0
+_SURPLUS_S = 10.0
+"""How long a slot that is not needed any more, and has closed its operators, may take to end."""
 _INTRODUCTION_S = 60.0
 """How long a slot that has connected may take to say which one it is."""
 
@@ -97,6 +99,10 @@ class SlotManager:
         self._query_ports = query_ports
         listener, self.address = listen(listen_at)
         self._slots: dict[int, _Slot] = {}
+        self._memory: dict[int, SlotMemoryUse] = {}
+        """What slots said last of their memory."""
+        self._wanted = 0
+        """How many there are to be; the end of others is nobody's loss."""
         self._registered = threading.Condition()
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()
         self._closed = threading.Event()
@@ -107,13 +113,14 @@ class SlotManager:
         threading.Thread(target=self._ping, name="slot-ping", daemon=True).start()
 
     def ensure(self, count: int) -> None:
-        """Have exactly `count` live slots: launch those that are missing.
+        """Have exactly `count` live slots: launch those that are missing, end those that are too many.
 
         Raises:
             SlotLostError: A slot did not come up; quotes the end of its log where it can be read.
         """
         for index in [i for i, slot in self._slots.items() if not slot.client.alive]:
             _remove_scratch(self._slots.pop(index))
+        self._end_surplus(count)
         missing = [index for index in range(count) if index not in self._slots]
         self.events()
         if not missing:
@@ -127,6 +134,7 @@ class SlotManager:
                 "bind": self._bind,
                 "query_ports": self._query_ports,
                 "lease_s": self._limits.heartbeat_timeout_s,
+                "memory": self._limits.memory,
                 "log_level": self._logging.level,
                 "log_json": self._logging.as_json,
             }
@@ -142,6 +150,19 @@ class SlotManager:
                         f"Slots {[row[0] for row in absent]} did not register within {_REGISTER_S:.0f} s. "
                         f"{_log_tail(absent[0][2]) if absent else ''}"
                     )
+
+    def _end_surplus(self, count: int) -> None:
+        self._wanted = count
+        surplus = {index: slot for index, slot in self._slots.items() if index >= count}
+        ending = {index: self.request(index, "stop") for index in surplus}
+        for index in surplus:
+            del self._slots[index]
+        wait(ending.values(), _SURPLUS_S)
+        for index, slot in surplus.items():
+            if not ending[index].done() and slot.is_here:
+                kill_process(slot.pid, slot.started)
+            slot.client.close("the job needs fewer slots")
+            _remove_scratch(slot)
 
     def addresses(self) -> list[SlotAddress]:
         """Addresses by slot index."""
@@ -229,13 +250,25 @@ class SlotManager:
             SLOT_CONTROL,
             name="slot-control",
             on_event=self._event,
-            on_lost=lambda why: None if self._closed.is_set() else self._event(SlotLost(index, why)),
+            on_lost=lambda why: self._lost(index, why),
         )
         with self._registered:
+            self._memory.pop(index, None)
             self._slots[index] = _Slot(client, address, pid, started, log)
             self._registered.notify_all()
 
+    def _lost(self, index: int, why: str) -> None:
+        if not self._closed.is_set() and index < self._wanted:
+            used = self._memory.get(index)
+            self._event(
+                SlotLost(index, why if used is None else f"{why}. When it was last heard of it, {used}.")
+            )
+
     def _event(self, event: SlotEvent) -> None:
+        if isinstance(event, SlotMemoryUse):
+            self._memory[event.slot] = event
+            _log.warning("Slot %s: %s. Beyond it the system may kill the slot.", event.slot, event)
+            return
         self._events.put(event)
         self.on_event()
 

@@ -166,6 +166,8 @@ class JobSnapshots:
         """Whether a newer driver of the lineage owns the sinks; it may depend on our snapshots, so they stay."""
         self.took_savepoint = False
         """Whether a savepoint of this job has completed."""
+        self._canonical_from: int | None = None
+        """The first checkpoint that has to be in canonical form, if any has."""
         self._postponed: list[WriteMetadata] = []
         """Snapshots that every slot acknowledged while something else was under way."""
         self._former_runs = bool(run)
@@ -225,9 +227,18 @@ class JobSnapshots:
         self.observe(SavepointRequested(request))
         return future
 
-    def request_checkpoint(self) -> CompletableFuture[str]:
-        """Ask for a checkpoint at the next barrier; the future gets its id as text."""
+    def rescaled(self, plan: JobPlan) -> None:
+        """The next attempt runs with another plan."""
+        self._plan = plan
+        self._canonical_from = None
+
+    def request_checkpoint(self, *, canonical: bool = False) -> CompletableFuture[str]:
+        """Ask for a checkpoint at the next barrier; the future gets its id as text.
+
+        With `canonical` it and those behind it are written in full, until the job is rescaled.
+        """
         future: CompletableFuture[str] = CompletableFuture()
+        self._canonical_from = self.coordinator.next_checkpoint_id if canonical else None
         self._wanted.append((self.coordinator.next_checkpoint_id, future))
         self.coordinator.request_checkpoint(self._clock.now())
         return future
@@ -346,6 +357,7 @@ class JobSnapshots:
             # Shared files need a place; checkpoints in the driver's memory have none.
             incremental=self._backend.incremental
             and command.savepoint is None
+            and (self._canonical_from is None or command.checkpoint_id < self._canonical_from)
             and self._storage_plan.driver is self._storage_plan.savepoints,
             base=self._usable_base(command),
             savepoint=command.savepoint is not None,

@@ -17,7 +17,7 @@ from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Placement, Vertex, dump_functions
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent
-from tidemark.protocol.frames import CutRequest
+from tidemark.protocol.frames import CutRequest, EraseRequest
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.engine import EpochResult, EpochWork
 from tidemark.runtime.sinks.dataframes import frame_schema
@@ -257,6 +257,14 @@ class SparkEngine:
         """Statistics of every slot; what it said last of one that is busy."""
         answers = self._slots.ask_all("stats", timeout / 2, timeout)
         return self._statistics.update(answers, list(answers))
+
+    def erase(self, request: EraseRequest, timeout: float) -> list[dict[str, dict[str, int]]]:
+        """Forget a key in every slot."""
+        answers = self._slots.ask_all("erase", request, timeout)
+        for answer in answers.values():
+            if isinstance(answer, BaseException):
+                raise answer
+        return list(answers.values())
 
     def figures(self, timeout: float) -> list[dict[str, Any]]:
         """Figures of every slot; what it said last of one that is busy."""

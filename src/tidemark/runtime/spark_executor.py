@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tidemark.api.executor import JobSettings, PlannedMode
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
-from tidemark.checkpoint.local_copies import copies_root, sweep_copies
 from tidemark.clock import SystemClock
 from tidemark.config import ExecutionMode, Options
 from tidemark.errors import ConfigError
@@ -33,6 +32,7 @@ from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
 from tidemark.runtime.leadership import Leadership, job_id_of, lead
+from tidemark.runtime.left_behind import sweep_at_start
 from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.session import active_session, find_or_create_session
@@ -42,7 +42,7 @@ from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
 from tidemark.runtime.storage_plan import StoragePlan, check_travels, probe, storage_plan, warn_of_others
-from tidemark.scratch import ScratchDirectory, sweep_scratch
+from tidemark.scratch import ScratchDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,8 +84,7 @@ class SparkExecutor:
 
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
-        sweep_scratch()
-        sweep_copies(copies_root(settings.configuration.get(Options.LOCAL_RECOVERY_DIRS)))
+        sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         check_travels(storage)
         probe(storage, settings)
@@ -94,6 +93,8 @@ class SparkExecutor:
         limits = SlotLimits.of(settings.configuration)
         # A driver that waits for its turn has no session yet.
         leadership = lead(settings, storage)
+        if leadership is not None:
+            settings = leadership.settings
         try:
             return self._start(graph, settings, storage, limits, leadership)
         except BaseException:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import uuid
 from dataclasses import dataclass
 
 import cloudpickle
@@ -22,6 +21,7 @@ from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
+from tidemark.checkpoint.storage.probe import probe_directory
 from tidemark.config import Configuration, Options
 from tidemark.errors import ConfigError, StorageError
 from tidemark.paths import absolute, is_local, local_path
@@ -31,7 +31,6 @@ from tidemark.protocol.deployment import StorageChoice
 __all__ = ["StoragePlan", "check_travels", "probe", "storage_plan", "umask_of", "warn_of_others"]
 
 _MEMORY_ROOT = "/memory"
-_PROBE = b"tidemark looks whether it can keep checkpoints here"
 _UMASK = re.compile("0?0[0-7]{2}")
 
 _log = logging.getLogger(__name__)
@@ -117,21 +116,13 @@ def probe(plan: StoragePlan, settings: JobSettings) -> None:
     """
     if not settings.checkpointing.enabled or not isinstance(plan.driver, FileSystemStorage):
         return
-    path = f"{plan.root}/.probe-{uuid.uuid4().hex}"
     try:
-        plan.driver.write(path, _PROBE)
-        intact = plan.driver.read(path) == _PROBE
-        plan.driver.delete(path)
+        probe_directory(plan.driver, absolute(plan.root))
     except StorageError as exc:
         raise ConfigError(
             f"Checkpoints cannot be kept in '{plan.root}' ({Options.CHECKPOINTS_DIR.key}): {exc.message} Name a "
             "directory that this user may write to, on a storage that every worker reaches."
         ) from exc
-    if not intact:
-        raise ConfigError(
-            f"Checkpoints cannot be kept in '{plan.root}' ({Options.CHECKPOINTS_DIR.key}): a file that was just "
-            "written there reads back differently."
-        )
 
 
 def warn_of_others(plan: StoragePlan, settings: JobSettings) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from tidemark.errors import StorageError
@@ -26,6 +27,9 @@ _log = logging.getLogger(__name__)
 
 _ENDED_KEPT = 20
 _LISTING_S = 5.0
+_ASKED_AT_ONCE = 8
+_SILENCE_S = 10.0
+"""How long a job that did not answer is not asked again."""
 
 
 class DriverJobs:
@@ -82,16 +86,21 @@ class DriverJobs:
             view.facts()
 
 
-class _Unreachable(RemoteJobView):
-    """Tells of a job that does not answer what its record says."""
+class _RegisteredJob(RemoteJobView):
+    """A job of the registry; of one that does not answer it tells what its record says."""
+
+    _silent_until = 0.0
 
     def facts(self) -> JobFacts:
-        try:
-            return super().facts()
-        except JobUnreachableError:
-            record = self._record
-            now = round(time.time() * 1000)
-            return JobFacts(record.job_id, record.name, "RECONCILING", record.start_time, now=now)
+        if time.monotonic() >= self._silent_until:
+            try:
+                return super().facts()
+            except JobUnreachableError:
+                # One that hangs must not make everybody wait for it again and again.
+                self._silent_until = time.monotonic() + _SILENCE_S
+        record = self._record
+        now = round(time.time() * 1000)
+        return JobFacts(record.job_id, record.name, "RECONCILING", record.start_time, now=now)
 
 
 class MachineJobs:
@@ -102,16 +111,20 @@ class MachineJobs:
         self._configuration = {key: shown_value(key, value) for key, value in configuration.items()}
         self._directory = history_directory
         self._lock = threading.Lock()
-        self._remote: dict[str, _Unreachable] = {}
+        self._remote: dict[str, _RegisteredJob] = {}
         self._archived: dict[str, ArchivedJobView] = {}
         self._shared: dict[str, Archive] = {}
         self._listed_at = -_LISTING_S
+        self._askers = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="web-jobs")
 
     def all(self) -> Sequence[JobView]:
         """Running ones, then ended ones, newest first."""
         with self._lock:
             running = self._running()
+            # At once: each keeps what it has said for a moment, and one that is slow holds no other up.
+            told = [self._askers.submit(view.facts) for view in running.values()]
             ended = [view for job_id, view in self._ended().items() if job_id not in running]
+        wait(told)
         started = sorted(ended, key=lambda view: -view.facts().start_time)
         return [*reversed(running.values()), *started]
 
@@ -130,10 +143,10 @@ class MachineJobs:
     def look(self) -> None:
         """Drivers do that."""
 
-    def _running(self) -> dict[str, _Unreachable]:
+    def _running(self) -> dict[str, _RegisteredJob]:
         records = {record.job_id: record for record in list_jobs()}
         self._remote = {
-            job_id: self._remote.get(job_id) or _Unreachable(record) for job_id, record in records.items()
+            job_id: self._remote.get(job_id) or _RegisteredJob(record) for job_id, record in records.items()
         }
         return self._remote
 
@@ -141,14 +154,17 @@ class MachineJobs:
         found: dict[str, ArchivedJobView] = {}
         for job_id, archive in self._shared_archives().items():
             found[job_id] = self._archived.get(job_id) or ArchivedJobView(archive)
-        for job in read_history():
+        read = read_history()
+        for job in read:
             known = self._archived.get(job.job_id)
-            if known is None:
-                archive = local_archive(job.job_id)
-                known = ArchivedJobView.of_ended(job) if archive is None else ArchivedJobView(archive)
-            found[job.job_id] = known
+            if known is None and (archive := local_archive(job.job_id)) is not None:
+                known = ArchivedJobView(archive)
+            if known is not None:
+                found[job.job_id] = known
         self._archived = found
-        return found
+        # Of those whose file is gone, or about to be written, only the line is known; it is not kept.
+        bare = [job for job in read if job.job_id not in found]
+        return {**found, **{job.job_id: ArchivedJobView.of_ended(job) for job in bare}}
 
     def _shared_archives(self) -> dict[str, Any]:
         if self._directory is not None and time.monotonic() - self._listed_at > _LISTING_S:

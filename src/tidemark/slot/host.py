@@ -37,12 +37,13 @@ from tidemark.errors import (
 )
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import Operator
+from tidemark.operators.keyed_operator import KeyedOperator
 from tidemark.operators.source import SourceOperator
 from tidemark.plan.vertex import Vertex, load_functions
 from tidemark.protocol.channels import ChannelAnswer, ChannelHeader, FrameKind
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
-from tidemark.protocol.frames import BatchHeader, CutRequest
+from tidemark.protocol.frames import BatchHeader, CutRequest, EraseRequest
 from tidemark.slot.alignment import Alignment
 from tidemark.slot.figures import operator_figures
 from tidemark.slot.gate import Gate
@@ -371,6 +372,27 @@ class SlotHost:
             }
 
         return self._mailbox.ask(collect, timeout)  # type: ignore[no-any-return]
+
+    def erase(self, request: EraseRequest) -> dict[str, dict[str, int]]:
+        """Forget a key in the keyed operators here, between two chunks of records.
+
+        Returns:
+            Operator uid -> state -> rows that were dropped.
+
+        Raises:
+            IllegalStateError: Another attempt is deployed, or it has failed here.
+        """
+
+        def forget() -> dict[str, dict[str, int]]:
+            if self.current_attempt() != request.attempt:
+                raise IllegalStateError(f"Attempt {request.attempt} does not run here any more.")
+            return {
+                task.info.uid: task.operator.erase_key(request.keys[task.info.uid])
+                for task in self._tasks.values()
+                if task.info.uid in request.keys and isinstance(task.operator, KeyedOperator)
+            }
+
+        return self._mailbox.ask(forget)  # type: ignore[no-any-return]
 
     def ask(self, question: Callable[[], Any]) -> Any:
         """Run `question` between two chunks of records, never inside one; from any thread."""

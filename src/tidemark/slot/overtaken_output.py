@@ -11,6 +11,7 @@ import pickle
 from dataclasses import replace
 
 from tidemark.operators.base import Output, RestoredState
+from tidemark.protocol.batch import Batch
 from tidemark.state.descriptors import ListStateDescriptor
 from tidemark.state.operator_state import OperatorStateStore
 from tidemark.state.snapshot import OperatorStatePart
@@ -34,11 +35,13 @@ class OvertakenOutput:
         """Remember what is about to be sent on a channel that has delivered `barrier`."""
         streams = [(None, out), *out.side.items()]
         for tag, stream in streams:
-            stamps = stream.timestamps or [None] * len(stream.values)
-            self._records += [
-                (barrier, pickle.dumps((tag, value, stamp), 5))
-                for value, stamp in zip(stream.values, stamps, strict=True)
-            ]
+            for part in [*stream.done, Batch(stream.values, stream.timestamps)]:
+                batch = part if isinstance(part, Batch) else part.batch()
+                stamps = batch.timestamps or [None] * len(batch)
+                self._records += [
+                    (barrier, pickle.dumps((tag, value, stamp), 5))
+                    for value, stamp in zip(batch.values, stamps, strict=True)
+                ]
 
     def cut(self, checkpoint_id: int) -> list[OperatorStatePart]:
         """What the cut of a checkpoint holds of it; what lies behind later barriers is kept for their cuts."""

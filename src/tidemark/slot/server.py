@@ -26,11 +26,12 @@ from tidemark.clock import SystemClock
 from tidemark.errors import CheckpointError
 from tidemark.job_logs import JobLog, LogOwner, read_tail, slot_log
 from tidemark.protocol.deployment import Deployment
-from tidemark.protocol.events import SlotEvent, SlotReady
+from tidemark.protocol.events import SlotEvent, SlotMemoryUse, SlotReady
 from tidemark.protocol.frames import CutRequest
 from tidemark.rpc import EVENT, Handlers, Incoming, Server, ServerThreads
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
+from tidemark.slot.memory_watch import MemoryWatch, resident_bytes
 from tidemark.slot.processes import process_figures, process_started
 from tidemark.slot.stacks import operator_stacks
 from tidemark.subtask.snapshots import acknowledgement
@@ -40,6 +41,9 @@ __all__ = ["SlotServer"]
 
 # By its name: this module is `__main__` in the process it makes, whose log file takes what is below `tidemark`.
 _log = logging.getLogger("tidemark.slot.server")
+
+_MEMORY_S = 0.2
+"""Between two looks at the memory of the process; a look takes some 20 microseconds."""
 
 _Requests = queue.SimpleQueue[Incoming]
 
@@ -53,7 +57,7 @@ class SlotServer:
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
                 (host), `query_ports`, `query_threads` (receiving, answering), `query_statistics`, `lease_s`
-                (seconds), `log_level`, `log_json`.
+                (seconds), `memory` (bytes, or None), `log_level`, `log_json`.
         """
         self._settings = settings
         self._token = bytes.fromhex(settings["token"])
@@ -95,6 +99,7 @@ class SlotServer:
             stop=self._stop,
             stats=self._host.stats,
             figures=self._figures,
+            erase=self._host.erase,
         )
 
     def run(self) -> None:
@@ -115,6 +120,8 @@ class SlotServer:
         for name, requests in (("control-work", self._work), ("control-questions", self._questions)):
             threading.Thread(target=self._serve_control, args=(requests,), name=name, daemon=True).start()
         threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
+        if self._settings.get("memory"):
+            threading.Thread(target=self._watch_memory, name="memory", daemon=True).start()
         try:
             while True:
                 request = Incoming(control, *control.receive(), SLOT_CONTROL)
@@ -122,7 +129,7 @@ class SlotServer:
                 if request.name in self._at_once:
                     self._at_once.answer(request)
                 else:
-                    question = request.name in ("stats", "figures")
+                    question = request.name in ("stats", "figures", "erase")
                     (self._questions if question else self._work).put(request)
         except WireClosed:
             self._exit("the driver is gone")
@@ -141,6 +148,15 @@ class SlotServer:
             time.sleep(lease / 10)
             if time.monotonic() - self._heard > lease:
                 self._exit(f"no word from the driver for {lease:.0f} s")
+
+    def _watch_memory(self) -> None:
+        budget = int(self._settings["memory"])
+        watch = MemoryWatch(budget)
+        while True:
+            used = resident_bytes()
+            if watch.look(used):
+                self._event(SlotMemoryUse(self._settings["slot"], used, budget))
+            time.sleep(_MEMORY_S)
 
     def _exit(self, why: str) -> None:
         _log.info("Slot %s ends: %s", self._settings["slot"], why)

@@ -169,9 +169,15 @@ class SlotSubtask(Subtask):
         if isinstance(operator, SourceOperator):
             return operator.take(out)
         if flags != EMPTY:
-            index = self._inputs[edge]
+            index, codec = self._inputs[edge], self._codecs[edge]
+            if operator.columnar and codec.is_column(flags):
+                columns = codec.decode_columns(flags, body)
+                operator.process_columns(index, columns, out)
+                self.figures.records_in += len(columns)
+                between()
+                return None
             limit = SMALL_BATCH if queryable else operator.batch_limit
-            for batch in self._codecs[edge].decode_parts(flags, body, limit):
+            for batch in codec.decode_parts(flags, body, limit):
                 operator.process(index, batch, out)
                 self.figures.records_in += len(batch.values)
                 between()
@@ -179,16 +185,13 @@ class SlotSubtask(Subtask):
 
     def _drain(self) -> tuple[list[tuple[str | None, int, int]], Any]:
         """What the operator has emitted: (tag, flags, size) of every stream, and their bytes."""
-        main, sides = self._out.drain()
         sections: list[tuple[str | None, int, int]] = []
         bodies: list[Any] = []
-        for tag, codec, batch in [
-            (None, self._main, main),
-            *((t, self._sides.get(t), b) for t, b in sides.items()),
-        ]:
-            if codec is not None and batch.values:
-                self.figures.records_out += len(batch.values)
-                flags, data = codec.encode(batch)
+        for tag, part in self._out.parts():
+            codec = self._main if tag is None else self._sides.get(tag)
+            if codec is not None and len(part):
+                self.figures.records_out += len(part)
+                flags, data = codec.encode_part(part)
                 view = memoryview(data)
                 sections.append((tag, flags, view.nbytes))
                 bodies.append(view)

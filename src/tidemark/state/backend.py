@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemark.errors import NoCurrentKeyError
+from tidemark.errors import NoCurrentKeyError, UnsupportedOperationException
 from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 
@@ -29,12 +29,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.clock import Clock
+    from tidemark.state.column_keys import Keys
     from tidemark.state.descriptors import StateDescriptor
+    from tidemark.state.expired_state import ExpiredUnit
+    from tidemark.state.expiry import Expiry
     from tidemark.state.primitives import State
     from tidemark.state.serializers.base import TypeSerializer
     from tidemark.state.snapshot import KeyedCut, StateMeta
 
-__all__ = ["NO_KEY", "BackendParameters", "KeyContext", "KeyToken", "KeyedStateBackend"]
+__all__ = [
+    "MIN_TIME",
+    "NO_KEY",
+    "AccessContext",
+    "BackendParameters",
+    "EventTimeContext",
+    "KeyContext",
+    "KeyToken",
+    "KeyedStateBackend",
+]
+
+MIN_TIME = -(2**63)
+"""Event time before there is any."""
 
 KeyToken = Any
 """What identifies a key inside a slot; made by `tidemark.state.key_tokens.KeyTokens`."""
@@ -64,12 +79,55 @@ NO_KEY = _NoKey()
 class KeyContext:
     """The current key of one operator subtask, shared by its backend, its handles and its timers."""
 
-    __slots__ = ("now", "token")
+    __slots__ = ("batch", "event", "now", "stamp", "token")
 
     def __init__(self) -> None:
         self.token: KeyToken = NO_KEY
+        self.batch: object = None
+        """Stands for the batch whose `Keys` are good now; None between batches."""
         self.now: int = 0
         """Processing time in ms of the current batch; TTL reads only this."""
+        self.stamp: int = 0
+        """The time that units accessed now are stamped with: `now`."""
+        self.event = EventTimeContext(self)
+
+    def start_batch(self, now: int) -> None:
+        """A batch begins at `now`."""
+        self.now = self.stamp = now
+
+    def time_of(self, expiry: Expiry, clock: Clock) -> int:
+        """The time by which units of a state are judged between two batches."""
+        return self.event.now if expiry.event_time else clock.now()
+
+
+class EventTimeContext:
+    """The same current key for states whose time-to-live is event time; the operator moves its time."""
+
+    __slots__ = ("_keys", "now", "stamp")
+
+    def __init__(self, keys: KeyContext) -> None:
+        self._keys = keys
+        self.now: int = MIN_TIME
+        """The watermark; while an event-time timer fires, the timer's time."""
+        self.stamp: int = MIN_TIME
+        """The timestamp of the current record, or `now` if that is later or there is none."""
+
+    @property
+    def token(self) -> KeyToken:
+        """The current key."""
+        return self._keys.token
+
+    def stand_at(self, time: int) -> None:
+        """Time is `time`, and so are accesses until a record says otherwise."""
+        self.now = self.stamp = time
+
+    def access_at(self, timestamp: int | None) -> None:
+        """A record with this timestamp is the current one; a late one counts as of now."""
+        self.stamp = self.now if timestamp is None or timestamp < self.now else timestamp
+
+
+AccessContext = KeyContext | EventTimeContext
+"""What a handle sees of the current key and of the time its state lives by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +157,14 @@ class KeyedStateBackend(ABC):
     Attributes:
         context: Current key and batch time; the operator writes it, handles read it.
         parameters: What it was created with.
+        by_column: Whether it has `column_state`.
+        expired: What has expired and is still to be reported; None unless some state asked for reports.
         prefetches: Whether the keys told to `start_batch` are fetched together: large batches are cheaper.
     """
 
+    by_column = False
     prefetches = False
+    expired: list[ExpiredUnit] | None = None
     context: KeyContext
     parameters: BackendParameters
 
@@ -128,6 +190,30 @@ class KeyedStateBackend(ABC):
     def end_batch(self) -> None:
         """End a batch: everything written in it is in the store (and in the next `cut`)."""
 
+    def column_state(self, descriptor: StateDescriptor) -> State:
+        """Like `state`, for a function that reads and writes the state of many keys at once.
+
+        Raises:
+            UnsupportedOperationException: The backend does not do that.
+        """
+        raise self._no_columns()
+
+    def column_keys(self, tokens: pa.Array) -> Keys:
+        """Within a batch: the keys behind a column of tokens, for handles of `column_state`.
+
+        They are good until `end_batch`, or the next call.
+
+        Raises:
+            UnsupportedOperationException: The backend does not do that.
+        """
+        raise self._no_columns()
+
+    def _no_columns(self) -> UnsupportedOperationException:
+        return UnsupportedOperationException(
+            f"{type(self).__name__} does not keep state by column, which batch functions need. Use the heap or "
+            "the RocksDB backend."
+        )
+
     @abstractmethod
     def record_processed(self) -> None:
         """Per-record hook of incremental TTL clean-up; operators call it only if `wants_records`."""
@@ -136,6 +222,10 @@ class KeyedStateBackend(ABC):
     @abstractmethod
     def wants_records(self) -> bool:
         """Whether some registered state asked for clean-up on every record."""
+
+    def next_expiry(self) -> int | None:
+        """The processing time at which state may expire whose expiry is reported, if there is any."""
+        return None
 
     @abstractmethod
     def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:
@@ -163,6 +253,16 @@ class KeyedStateBackend(ABC):
     def native_metrics(self) -> dict[str, int]:
         """Figures of the store behind it that somebody asked for; none by default."""
         return {}
+
+    @abstractmethod
+    def erase(self, token: KeyToken) -> dict[str, int]:
+        """Forget a key in every state and namespace, restored states that nobody registered included.
+
+        Between two batches only. Files of the backend's own, which later cuts may show, are rid of it, too.
+
+        Returns:
+            State -> rows (one per value or list, one per map entry) of the states that held any.
+        """
 
     @abstractmethod
     def query(

@@ -38,6 +38,7 @@ __all__ = [
     "RowSource",
     "Rows",
     "StateSerializers",
+    "batch_borders",
     "read_rows",
 ]
 
@@ -159,7 +160,7 @@ class RowEncoder:
         order = np.argsort(keys.groups, kind="stable")
         groups = keys.groups[order]
         table = others.add_column(0, self._schema.field(1), keys.keys)
-        for start, end in _batch_borders(groups):
+        for start, end in batch_borders(groups):
             taken = table.take(pa.array(order[start:end]))
             columns = [column.combine_chunks() for column in taken.columns]
             yield pa.RecordBatch.from_arrays([pa.array(groups[start:end]), *columns], schema=self._schema)
@@ -174,7 +175,7 @@ class RowEncoder:
         groups = np.concatenate([self._groups(tokens, self._keys(tokens)) for tokens in pieces])
         order = np.argsort(groups, kind="stable")
         groups = groups[order]
-        for start, end in _batch_borders(groups):
+        for start, end in batch_borders(groups):
             yield from self._batches_at(groups[start:end], rows, order[start:end].tolist())
 
     def _batches_at(
@@ -229,7 +230,7 @@ class RowEncoder:
         return columns
 
 
-def _batch_borders(groups: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:
+def batch_borders(groups: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:
     """Where batches of rows with these sorted key groups begin and end."""
     start = 0
     while start < len(groups):

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.state.descriptors import StateKind
+from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.ttl import StateTtlConfig
 
-__all__ = ["Expiry", "Living"]
+__all__ = ["Expiry", "Living", "lives_by_event_time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,16 @@ class Expiry:
         renew_on_read: Whether a read of a live unit moves its stamp.
         return_expired: Whether a read returns (and thereby deletes) an expired unit.
         left_out_of_snapshots: Whether full snapshots leave expired units out.
+        event_time: Whether stamps are timestamps of records and `now` is the watermark.
+        reported: Whether somebody wants to hear of every unit that expires.
     """
 
     ttl: int
     renew_on_read: bool = False
     return_expired: bool = False
     left_out_of_snapshots: bool = False
+    event_time: bool = False
+    reported: bool = False
 
     @staticmethod
     def of(config: StateTtlConfig) -> Expiry:
@@ -41,7 +45,14 @@ class Expiry:
             config.get_update_type() is StateTtlConfig.UpdateType.OnReadAndWrite,
             config.get_state_visibility() is StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp,
             config.get_cleanup_strategies().in_full_snapshot(),
+            config.get_ttl_time_characteristic() is StateTtlConfig.TtlTimeCharacteristic.EventTime,
+            config.on_expiry is not None,
         )
+
+    @property
+    def plain(self) -> bool:
+        """Whether the shortcuts of the backends do: one time for a whole batch, and reads that change nothing."""
+        return not (self.renew_on_read or self.event_time or self.reported)
 
     def dead_before(self, now: int) -> int:
         """The newest stamp that is expired at `now`; the boundary counts as expired."""
@@ -51,6 +62,10 @@ class Expiry:
         """Whether a unit last accessed at `stamp` is expired at `now`."""
         return stamp <= self.dead_before(now)
 
+    def renewed(self, stamp: int, accessed: int) -> int:
+        """The stamp of a unit that was read; a record out of order moves none back."""
+        return max(stamp, accessed) if self.event_time else accessed
+
     def visible_at(self, now: int) -> Living | None:
         """What a read that changes nothing may return; None: everything that is stored."""
         return None if self.return_expired else Living(self.dead_before(now))
@@ -58,6 +73,12 @@ class Expiry:
     def snapshot_at(self, now: int) -> Living | None:
         """What a full snapshot holds; None: everything that is stored."""
         return Living(self.dead_before(now)) if self.left_out_of_snapshots else None
+
+
+def lives_by_event_time(descriptor: StateDescriptor) -> bool:
+    """Whether a state is stamped with the timestamps of records."""
+    config = descriptor.ttl_config
+    return config is not None and Expiry.of(config).event_time
 
 
 @dataclass(frozen=True, slots=True)

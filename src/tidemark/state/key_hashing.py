@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemark.state.key_groups import stable_hash_array, stable_hash_words
+from tidemark.state.key_groups import key_groups_of, stable_hash_array, stable_hash_words
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.builtin import StringSerializer
 from tidemark.state.serializers.tuples import TupleSerializer
 
-__all__ = ["hash_keys", "hash_tokens", "layout_of"]
+__all__ = ["hash_keys", "hash_tokens", "key_group_column", "layout_of"]
 
 _INTEGERS = {"b": ">i1", "h": ">i2", "i": ">i4", "q": ">i8"}
 """Arrays of the integers a serializer writes, by its `struct_code`."""
@@ -81,3 +81,10 @@ def hash_tokens(
     return stable_hash_array(
         tokens if isinstance(tokens, pa.Array) else pa.array(tokens, type=pa.large_binary())
     )
+
+
+def key_group_column(
+    keys: pa.Array, serializer: TypeSerializer[Any], max_parallelism: int
+) -> np.ndarray[Any, Any]:
+    """Key group (uint16) of every key of a canonical key column."""
+    return key_groups_of(hash_keys(keys, serializer, layout_of(serializer)), max_parallelism)

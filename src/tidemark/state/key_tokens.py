@@ -31,6 +31,7 @@ class KeyTokens:
     """The tokens of the keys one serializer writes. A function that would change nothing is None.
 
     Attributes:
+        serializer: Writes the keys.
         are_keys: Whether tokens are (normalised) keys; else they are bytes.
         of_key: From a user's key to its token.
         to_key: From a token to the key.
@@ -38,7 +39,7 @@ class KeyTokens:
         from_bytes: From canonical bytes to the token.
     """
 
-    __slots__ = ("_serializer", "are_keys", "from_bytes", "of_key", "to_bytes", "to_key")
+    __slots__ = ("are_keys", "from_bytes", "of_key", "serializer", "to_bytes", "to_key")
 
     of_key: Callable[[Any], Any] | None
     to_key: Callable[[Any], Any] | None
@@ -47,7 +48,7 @@ class KeyTokens:
 
     def __init__(self, serializer: TypeSerializer[Any]) -> None:
         """Decide which form tokens have."""
-        self._serializer = serializer
+        self.serializer = serializer
         self.are_keys = serializer.identity_key
         if self.are_keys:
             self.of_key, self.to_key = serializer.normalizer(), None
@@ -58,7 +59,7 @@ class KeyTokens:
 
     def __reduce__(self) -> tuple[type[KeyTokens], tuple[TypeSerializer[Any]]]:
         # The functions are derived, and normalizers are closures, which plain pickle refuses.
-        return KeyTokens, (self._serializer,)
+        return KeyTokens, (self.serializer,)
 
     def of(self, keys: list[Any]) -> list[Any]:
         """Tokens of users' keys."""
@@ -78,15 +79,19 @@ class KeyTokens:
 
     def arrow_type(self) -> pa.DataType:
         """Type of a column of tokens."""
-        return self._serializer.arrow_type() if self.are_keys else pa.binary()
+        return self.serializer.arrow_type() if self.are_keys else pa.binary()
 
     def to_arrow(self, tokens: list[Any]) -> pa.Array:
         """Column of tokens."""
-        return self._serializer.to_arrow(tokens) if self.are_keys else pa.array(tokens, pa.binary())
+        return self.serializer.to_arrow(tokens) if self.are_keys else pa.array(tokens, pa.binary())
+
+    def key_column(self, column: pa.Array) -> pa.Array:
+        """Column of the keys behind a column of tokens."""
+        return column if self.are_keys else self.serializer.to_arrow(list(self.keys(column.to_pylist())))
 
     def from_arrow(self, column: pa.Array) -> list[Any]:
         """Tokens of a column that `to_arrow` made."""
-        return self._serializer.from_arrow(column) if self.are_keys else column.to_pylist()
+        return self.serializer.from_arrow(column) if self.are_keys else column.to_pylist()
 
 
 def _each(function: Callable[[Any], Any] | None, values: list[Any]) -> list[Any]:

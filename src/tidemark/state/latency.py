@@ -46,13 +46,23 @@ _METHODS = {
     StateKind.FOLDING: _FOLDING,
 }
 
+_BY_COLUMN = {
+    "read": "stateReadLatency",
+    "read_all": "stateReadAllLatency",
+    "write": "stateWriteLatency",
+    "append": "stateAppendLatency",
+    "discard": "stateDiscardLatency",
+}
+"""Methods of handles of batch functions: an access is one call for many keys."""
+
 
 def track_latency(handle: State, kind: StateKind, group: MetricGroup, every: int) -> None:
     """Time every so many accesses of a handle, in nanoseconds, into distributions of `group`."""
     known: Any = type(handle)
+    methods = _BY_COLUMN if getattr(known, "by_column", False) else _METHODS.get(kind, {})
     timed = {
         method: _timed(getattr(known, method), group.distribution(metric), every)
-        for method, metric in {**_METHODS.get(kind, {}), "clear": "stateClearLatency"}.items()
+        for method, metric in {**methods, "clear": "stateClearLatency"}.items()
         if hasattr(known, method)
     }
     handle.__class__ = type(f"Tracked{known.__name__}", (known,), {"__slots__": (), **timed})
@@ -61,15 +71,15 @@ def track_latency(handle: State, kind: StateKind, group: MetricGroup, every: int
 def _timed(function: Callable[..., Any], taken: Distribution, every: int) -> Callable[..., Any]:
     left = every
 
-    def call(self: Any, *arguments: Any) -> Any:
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
         nonlocal left
         left -= 1
         if left:
-            return function(self, *arguments)
+            return function(self, *arguments, **named)
         left = every
         started = time.perf_counter_ns()
         try:
-            return function(self, *arguments)
+            return function(self, *arguments, **named)
         finally:
             taken.update(time.perf_counter_ns() - started)
 

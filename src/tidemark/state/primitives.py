@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from tidemark.errors import UnsupportedOperationException
+
+if TYPE_CHECKING:
+    from tidemark.state.column_keys import Keys, KeySet
 
 __all__ = [
     "AggregatingState",
@@ -30,6 +35,13 @@ IN = TypeVar("IN")
 OUT = TypeVar("OUT")
 
 
+def _only_by_column(method: str) -> NoReturn:
+    raise UnsupportedOperationException(
+        f"{method}() reaches the state of many keys and exists in a BatchProcessFunction only; see "
+        "KeyedStream.process_batch()."
+    )
+
+
 class State(ABC):
     """Root of all handles."""
 
@@ -45,6 +57,26 @@ class ValueState(State, Generic[T]):
 
     __slots__ = ()
 
+    def read(self, keys: KeySet, default: Any = None, mask: bool = False) -> Any:
+        """The values of many keys; in a `BatchProcessFunction` only. Beyond Flink.
+
+        Numbers and booleans come as a numpy array, tuples as a tuple of such columns, everything else as an Arrow
+        array of the type.
+
+        Args:
+            keys: `keys`, or a part of it such as `keys[mask]`.
+            default: For keys without a value; without one the descriptor's default, else 0, else null.
+            mask: Whether to return `(values, present)`, with a boolean array that says which keys have a value.
+        """
+        _only_by_column("read")
+
+    def write(self, keys: KeySet, values: Any) -> None:
+        """Overwrite the values of many keys; in a `BatchProcessFunction` only. Beyond Flink.
+
+        Takes what `read` gives, one value per key; a null clears its key.
+        """
+        _only_by_column("write")
+
     @abstractmethod
     def value(self) -> T | None:
         """The stored value, else the descriptor's default, else None."""
@@ -58,6 +90,17 @@ class AppendingState(State, Generic[IN, OUT]):
     """State to which values are added."""
 
     __slots__ = ()
+
+    def append(self, keys: Keys, values: Any) -> None:
+        """Add one value per row to the key of the row, in order; in a `BatchProcessFunction` only. Beyond Flink."""
+        _only_by_column("append")
+
+    def read(self, keys: KeySet) -> Any:
+        """What many keys hold, as an Arrow array; in a `BatchProcessFunction` only. Beyond Flink.
+
+        Of list state the lists, else what `get` would give, null where nothing was added.
+        """
+        _only_by_column("read")
 
     @abstractmethod
     def get(self) -> Any:
@@ -78,6 +121,10 @@ class ListState(MergingState[T, Iterable[T]]):
     """A list per key."""
 
     __slots__ = ()
+
+    def write(self, keys: KeySet, values: Any) -> None:
+        """Replace the lists of many keys by those of an Arrow list array; in a `BatchProcessFunction` only."""
+        _only_by_column("write")
 
     @abstractmethod
     def get(self) -> Iterable[T]:
@@ -142,6 +189,31 @@ class MapState(_MapReading[K, V]):
     """A map per key."""
 
     __slots__ = ()
+
+    def read(self, keys: Keys, map_keys: Any) -> Any:
+        """For each row the entry of its key, as an Arrow array; in a `BatchProcessFunction` only. Beyond Flink.
+
+        Args:
+            keys: The keys of the batch.
+            map_keys: One per row. Where there is no such entry the answer is null.
+        """
+        _only_by_column("read")
+
+    def write(self, keys: Keys, map_keys: Any, values: Any) -> None:
+        """Set an entry of its key for each row, in order; in a `BatchProcessFunction` only. Beyond Flink."""
+        _only_by_column("write")
+
+    def discard(self, keys: Keys, map_keys: Any) -> None:
+        """Drop an entry of its key for each row, if it is there; in a `BatchProcessFunction` only. Beyond Flink."""
+        _only_by_column("discard")
+
+    def read_all(self, keys: KeySet) -> Any:
+        """All entries of many keys; in a `BatchProcessFunction` only. Beyond Flink.
+
+        Returns:
+            Position of the key among `keys`, map key and value of every entry: a numpy and two Arrow arrays.
+        """
+        _only_by_column("read_all")
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:

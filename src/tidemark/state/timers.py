@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import UnsupportedOperationException
-from tidemark.state.backend import NO_KEY, KeyContext, KeyToken
+from tidemark.state.backend import MIN_TIME, NO_KEY, KeyContext, KeyToken
 from tidemark.state.canonical import RowEncoder, Rows, StateSerializers, read_rows
 from tidemark.state.descriptors import StateKind
 from tidemark.state.layers import FrozenView, LayeredDict
@@ -30,7 +30,6 @@ __all__ = ["EVENT_TIMERS", "PROCESSING_TIMERS", "DueTimer", "InternalTimers", "T
 
 EVENT_TIMERS = "_timers/event"
 PROCESSING_TIMERS = "_timers/processing"
-MIN_WATERMARK = -(1 << 63)
 
 DueTimer = tuple[int, KeyToken, Namespace]
 Entry = tuple[KeyToken, Namespace]
@@ -86,6 +85,15 @@ class _TimerQueue:
             self._times = list(self._due.live)
             heapq.heapify(self._times)
 
+    def of_key(self, token: KeyToken) -> list[tuple[int, Entry]]:
+        """All timers of a key; looks at every timer."""
+        return [
+            (time, entry)
+            for time, held in list(self._due.items())
+            for entry in (list(held) if type(held) is dict else [held])
+            if entry[0] == token
+        ]
+
     def __contains__(self, timer: tuple[int, Entry]) -> bool:
         held = self._due.get(timer[0])
         return timer[1] in held if type(held) is dict else held == timer[1]
@@ -108,6 +116,13 @@ class _TimerQueue:
             due.remove(time)
             return (time, *next(iter(held)))
         return None
+
+    def pop_all(self, limit: int) -> list[DueTimer]:
+        """Take out all timers up to `limit`, in time order."""
+        found: list[DueTimer] = []
+        while (timer := self.pop(limit)) is not None:
+            found.append(timer)
+        return found
 
     def first_time(self) -> int | None:
         """The smallest time of any timer."""
@@ -186,7 +201,7 @@ class InternalTimers:
             key_serializer: Serializer of the keys.
             namespace: What timers carry besides their key: nothing, or a window.
         """
-        self.watermark = MIN_WATERMARK
+        self.watermark = MIN_TIME
         self._context = context
         self._max_parallelism = max_parallelism
         self._key = key_serializer
@@ -261,6 +276,29 @@ class InternalTimers:
             for time, entry in late:
                 self._event.add(time, entry)
 
+    def advance_event_together(self, watermark: int) -> Iterator[list[DueTimer]]:
+        """Like `advance_event`, but hands out all that is due at once.
+
+        What the callback registers for a time behind the last one handed out comes in a list of its own, up to the
+        watermark; what it registers for an earlier one waits for the next advance.
+        """
+        self._event.fold()
+        self._late = {}
+        try:
+            while due := self._event.pop_all(watermark):
+                self.watermark = due[-1][0]
+                yield due
+        finally:
+            self.watermark = watermark
+            late, self._late = self._late, None
+            for time, entry in late:
+                self._event.add(time, entry)
+
+    def pop_processing(self, now: int) -> list[DueTimer] | None:
+        """Take out all that is due at `now`, in time order; None if nothing is."""
+        self._processing.fold()
+        return self._processing.pop_all(now) or None
+
     def advance_processing(self, now: int) -> Iterator[DueTimer]:
         """Hand out what is due at `now`, in time order, including what is registered meanwhile."""
         self._processing.fold()
@@ -275,6 +313,17 @@ class InternalTimers:
     def next_processing_time(self) -> int | None:
         """Time of the next processing-time timer, or None."""
         return self._processing.first_time()
+
+    def erase(self, token: KeyToken) -> dict[str, int]:
+        """Delete all timers of a key; how many there were of each domain that had any."""
+        erased = {}
+        for name, queue in ((EVENT_TIMERS, self._event), (PROCESSING_TIMERS, self._processing)):
+            found = queue.of_key(token)
+            for time, entry in found:
+                queue.discard(time, entry)
+            if found:
+                erased[name] = len(found)
+        return erased
 
     def drop_processing(self) -> None:
         """Forget all processing-time timers (end of input)."""

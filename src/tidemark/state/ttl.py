@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, TypeAlias, cast
 
 from tidemark.errors import ConfigError
+from tidemark.state.expired_state import OnExpiry
 from tidemark.state.ttl_cleanup import CleanupStrategies, CleanupStrategy, Strategies
 from tidemark.types.time import Time, TimeLike, to_millis
 
@@ -29,9 +30,18 @@ class StateVisibility(Enum):
 
 
 class TtlTimeCharacteristic(Enum):
-    """Clock the stamps are taken from; processing time is the only one."""
+    """Clock the stamps are taken from.
+
+    Event time stamps a unit with the timestamp of the record that accesses it (of a late record, and of one without a
+    timestamp: with the watermark), and the watermark of the operator says what is expired. While an event-time timer
+    fires it is the timer's time. At the end of input, behind all timers, everything expires. Beyond Flink, which has
+    processing time only.
+    """
 
     ProcessingTime = 0
+    EventTime = 1
+    PROCESSING_TIME = 0
+    EVENT_TIME = 1
 
 
 # The class below offers these under the same names as attributes, which hides the types in its scope.
@@ -49,7 +59,7 @@ class StateTtlConfig:
     TtlTimeCharacteristic = TtlTimeCharacteristic
     CleanupStrategies = CleanupStrategies
 
-    __slots__ = ("_cleanup", "_ttl", "_update_type", "_visibility")
+    __slots__ = ("_characteristic", "_cleanup", "_on_expiry", "_ttl", "_update_type", "_visibility")
 
     def __init__(
         self,
@@ -58,14 +68,20 @@ class StateTtlConfig:
         ttl_time_characteristic: _Characteristic,
         ttl: TimeLike,
         cleanup_strategies: _Cleanup,
+        on_expiry: OnExpiry | None = None,
     ) -> None:
         """Say everything at once; the builder has defaults.
 
         Raises:
-            ConfigError: The time-to-live is not positive, or the clock is not one we have.
+            ConfigError: The time-to-live is not positive, the clock is not one we have, or expired state would be
+                returned or left out of snapshots although its expiry is to be reported.
         """
         _check_clock(ttl_time_characteristic)
+        if on_expiry is not None:
+            _check_report(on_expiry, state_visibility, cleanup_strategies)
+        self._on_expiry = on_expiry
         self._ttl = _positive(ttl)
+        self._characteristic = ttl_time_characteristic
         self._update_type = update_type
         self._visibility = state_visibility
         self._cleanup = cleanup_strategies
@@ -84,6 +100,11 @@ class StateTtlConfig:
         """Time-to-live."""
         return Time.milliseconds(self._ttl)
 
+    @property
+    def on_expiry(self) -> OnExpiry | None:
+        """What is called with each unit that has expired."""
+        return self._on_expiry
+
     def get_update_type(self) -> _Update:
         """Which accesses renew the stamp."""
         return self._update_type
@@ -93,8 +114,8 @@ class StateTtlConfig:
         return self._visibility
 
     def get_ttl_time_characteristic(self) -> _Characteristic:
-        """Always processing time."""
-        return TtlTimeCharacteristic.ProcessingTime
+        """Whether processing time or event time passes."""
+        return self._characteristic
 
     def is_enabled(self) -> bool:
         """False only for `UpdateType.Disabled`."""
@@ -105,7 +126,8 @@ class StateTtlConfig:
         return self._cleanup
 
     def __repr__(self) -> str:
-        return f"StateTtlConfig(ttl={self._ttl} ms, {self._update_type.name}, {self._visibility.name})"
+        facts = (self._update_type.name, self._visibility.name, self._characteristic.name)
+        return f"StateTtlConfig(ttl={self._ttl} ms, {', '.join(facts)})"
 
     class Builder:
         """Collects the settings of a `StateTtlConfig`; every method returns the builder."""
@@ -113,6 +135,8 @@ class StateTtlConfig:
         def __init__(self, ttl: Any) -> None:
             self._update_type = UpdateType.OnCreateAndWrite
             self._visibility = StateVisibility.NeverReturnExpired
+            self._characteristic = TtlTimeCharacteristic.ProcessingTime
+            self._on_expiry: OnExpiry | None = None
             self._background = True
             self._cleanup: dict[Strategies, CleanupStrategy] = {}
             self.set_ttl(ttl)
@@ -151,12 +175,29 @@ class StateTtlConfig:
         def set_ttl_time_characteristic(
             self, ttl_time_characteristic: _Characteristic
         ) -> StateTtlConfig.Builder:
-            """Accepts processing time, the only clock there is."""
+            """Which time has to pass; see `TtlTimeCharacteristic`."""
             _check_clock(ttl_time_characteristic)
+            self._characteristic = ttl_time_characteristic
             return self
 
         def use_processing_time(self) -> StateTtlConfig.Builder:
-            """Shortcut for processing time."""
+            """Shortcut for `TtlTimeCharacteristic.ProcessingTime`."""
+            return self.set_ttl_time_characteristic(TtlTimeCharacteristic.ProcessingTime)
+
+        def use_event_time(self) -> StateTtlConfig.Builder:
+            """Shortcut for `TtlTimeCharacteristic.EventTime`. Beyond Flink."""
+            return self.set_ttl_time_characteristic(TtlTimeCharacteristic.EventTime)
+
+        def on_expiry(self, callback: OnExpiry) -> StateTtlConfig.Builder:
+            """Call `callback(expired)` once for each unit (an `ExpiredState`) that expires. Beyond Flink.
+
+            It runs in the operator behind the batch, timer or watermark in which the unit was found, with its key
+            current, so it may use the operator's other states; what it returns or yields is emitted, side outputs
+            included, in event time with the timestamp `expired_at`. Found are units that are touched, overwritten or
+            cleared, and by the background clean-up all others, some at a time; on RocksDB without its option, too. Like
+            every effect it is rolled back and happens again if the job falls back to a checkpoint.
+            """
+            self._on_expiry = callback
             return self
 
         def cleanup_full_snapshot(self) -> StateTtlConfig.Builder:
@@ -180,9 +221,10 @@ class StateTtlConfig:
             self, query_time_after_num_entries: int = 1000, periodic_compaction_time: Any = None
         ) -> StateTtlConfig.Builder:
             """RocksDB: drop expired units during compaction, if the backend's filter is enabled at all."""
-            periodic = None if periodic_compaction_time is None else to_millis(periodic_compaction_time)
+            if periodic_compaction_time:
+                to_millis(periodic_compaction_time)
             strategy = CleanupStrategies.RocksdbCompactFilterCleanupStrategy(
-                query_time_after_num_entries, periodic
+                query_time_after_num_entries, periodic_compaction_time or None
             )
             self._cleanup[Strategies.ROCKSDB_COMPACTION_FILTER] = cast("Any", strategy)
             return self
@@ -202,9 +244,10 @@ class StateTtlConfig:
             return StateTtlConfig(
                 self._update_type,
                 self._visibility,
-                TtlTimeCharacteristic.ProcessingTime,
+                self._characteristic,
                 self._ttl,
                 CleanupStrategies(self._cleanup, self._background),
+                self._on_expiry,
             )
 
 
@@ -215,6 +258,20 @@ def _positive(ttl: TimeLike) -> int:
     return millis
 
 
+def _check_report(callback: OnExpiry, visibility: StateVisibility, cleanup: CleanupStrategies) -> None:
+    if not callable(callback):
+        raise ConfigError(f"on_expiry needs a callable of one argument, not {callback!r}.")
+    if visibility is not StateVisibility.NeverReturnExpired:
+        raise ConfigError("State whose expiry is reported never returns expired values: drop the visibility.")
+    if cleanup.in_full_snapshot():
+        raise ConfigError(
+            "cleanup_full_snapshot would drop expired state on restore without a report: drop it, or on_expiry."
+        )
+
+
 def _check_clock(characteristic: TtlTimeCharacteristic) -> None:
-    if characteristic is not TtlTimeCharacteristic.ProcessingTime:
-        raise ConfigError(f"Unknown TTL time characteristic {characteristic!r}; use ProcessingTime.")
+    if not isinstance(characteristic, TtlTimeCharacteristic):
+        raise ConfigError(
+            f"Unknown TTL time characteristic {characteristic!r}; there are TtlTimeCharacteristic.ProcessingTime and "
+            "TtlTimeCharacteristic.EventTime."
+        )

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple, TypeAlias, cast
 
+from tidemark.types.time import Duration, TimeLike, to_millis
+
 __all__ = ["CleanupStrategies", "CleanupStrategy", "Strategies"]
 
 
@@ -53,15 +55,21 @@ class RocksdbCompactFilterCleanupStrategy(NamedTuple):
     """RocksDB clean-up during compaction."""
 
     query_time_after_num_entries: int = 1000
-    periodic_compaction_time: int | None = None
+    periodic_compaction_time: TimeLike | None = None
+
+    @property
+    def period_ms(self) -> int | None:
+        """Milliseconds after which expired state is looked for although little was written; None: never."""
+        period = self.periodic_compaction_time
+        return (to_millis(period) or None) if period else None
 
     def get_query_time_after_num_entries(self) -> int:
         """Entries between two looks at the clock."""
         return self.query_time_after_num_entries
 
-    def get_periodic_compaction_time(self) -> int | None:
-        """Upper bound in ms after which a file is compacted anyway, or None."""
-        return self.periodic_compaction_time
+    def get_periodic_compaction_time(self) -> TimeLike:
+        """As it was given; 30 days if nothing was, which PyFlink says too."""
+        return self.periodic_compaction_time or Duration.of_days(30)
 
 
 CleanupStrategy.register(IncrementalCleanupStrategy)

@@ -13,6 +13,7 @@ from tidemark.state_processor.bootstrap import (
     StateBootstrapTransformation,
 )
 from tidemark.state_processor.diff import StateDiff, diff
+from tidemark.state_processor.erasure import ErasureProof, erase_from_job
 from tidemark.state_processor.functions import (
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
@@ -28,6 +29,7 @@ from tidemark.state_processor.writer import SavepointWriter
 
 __all__ = [
     "BroadcastStateBootstrapFunction",
+    "ErasureProof",
     "KeyedOperatorTransformation",
     "KeyedStateBootstrapFunction",
     "KeyedStateReaderFunction",
@@ -42,6 +44,7 @@ __all__ = [
     "WindowReaderFunction",
     "WindowSavepointReader",
     "diff",
+    "erase_from_job",
     "erase_key",
     "migrate_keys",
     "register",

@@ -6,7 +6,6 @@ over a private store takes the elements in, is cut, and its state is written whe
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -33,6 +32,7 @@ from tidemark.operators.stateless import ProcessOperator, method_of
 from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.batch import Batch
 from tidemark.protocol.deployment import BackendChoice
+from tidemark.scratch import ScratchDirectory
 from tidemark.state.descriptors import MapStateDescriptor
 from tidemark.state.primitives import BroadcastState
 from tidemark.state_processor.functions import (
@@ -212,7 +212,7 @@ class BootstrapWork:
         function, _selector = cloudpickle.loads(self.code)
         keyed = self.kind is BootstrapKind.KEYED
         clock = SystemClock()
-        with tempfile.TemporaryDirectory(prefix="tidemark-bootstrap-") as scratch:
+        with ScratchDirectory("tidemark-bootstrap-") as scratch:
             subtask = Subtask(
                 self._operator(function),
                 SubtaskInfo(

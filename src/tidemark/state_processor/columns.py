@@ -14,8 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import ConfigError
-from tidemark.state.key_groups import key_groups_of
-from tidemark.state.key_hashing import hash_keys, layout_of
 from tidemark.state.serializers.base import TypeSerializer
 
 __all__ = [
@@ -23,7 +21,6 @@ __all__ = [
     "conform",
     "conform_batch",
     "element_schema",
-    "key_group_column",
     "shown_schema",
     "shown_type",
 ]
@@ -128,10 +125,3 @@ def _offsets(array: Any) -> tuple[pa.Array, int, int]:
 
 def _nulls(array: pa.Array) -> pa.Array | None:
     return pc.is_null(array) if array.null_count else None
-
-
-def key_group_column(
-    keys: pa.Array, serializer: TypeSerializer[Any], max_parallelism: int
-) -> np.ndarray[Any, Any]:
-    """Key group (uint16) of every key of a canonical key column."""
-    return key_groups_of(hash_keys(keys, serializer, layout_of(serializer)), max_parallelism)

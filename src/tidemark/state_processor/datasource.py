@@ -1,9 +1,12 @@
-"""`spark.read.format("tidemark")`: one state of a snapshot as a DataFrame with typed columns.
+"""`spark.read.format("tidemark")`: one state of a snapshot or of a running job as a DataFrame with typed columns.
 
-Options: `path`, `uid`, `state` (timers: `_timers/event`, `_timers/processing`), and optionally `key`
+Options of a snapshot: `path`, `uid`, `state` (timers: `_timers/event`, `_timers/processing`), and optionally `key`
 (only that key, read from its key group alone), `key_groups` ("0-15,20") and `partitions`. A partition is a
 key-group range; a task reads only the row groups of its range. No user code runs, unless a type needs its
 class.
+
+Options of a running job: `job` (its id), `state` (the name it is published under), optionally `address`, `timeout` in
+seconds, `key`, `key_groups` and `partitions`; see `tidemark.state_processor.live`.
 
 Filters of a query are not pushed down: Spark 4.3 keeps what one query pushed for every other query of the
 same `load()`, which would then miss rows.
@@ -25,6 +28,7 @@ from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.snapshot import StateMeta
 from tidemark.state_processor.columns import conform_batch, shown_schema
 from tidemark.state_processor.input_splits import InputSplit, parse_ranges
+from tidemark.state_processor.live import LiveRange, LiveState
 from tidemark.state_processor.open_snapshot import OpenSnapshot
 from tidemark.state_processor.operator_rows import operator_batch, operator_schema
 from tidemark.state_processor.rewrite import parse_key
@@ -50,23 +54,29 @@ class _Request:
 
     @classmethod
     def of(cls, options: dict[str, str]) -> _Request:
+        if options.get("job"):
+            raise ConfigError("Options job and path exclude each other: name a running job or a snapshot.")
         missing = [name for name in ("path", "uid", "state") if not options.get(name)]
         if missing:
             raise ConfigError(
                 f'spark.read.format("{FORMAT}") needs the option(s) {", ".join(missing)}. '
                 "`tidemark inspect PATH` lists operators and states."
             )
-        count = options.get("partitions") or "0"
-        if not count.isdigit():
-            raise ConfigError(f"Option partitions must be a number, not '{count}'.")
         return cls(
             options["path"],
             options["uid"],
             options["state"],
             options.get("key"),
             options.get("key_groups"),
-            int(count),
+            _count(options),
         )
+
+
+def _count(options: dict[str, str]) -> int:
+    count = options.get("partitions") or "0"
+    if not count.isdigit():
+        raise ConfigError(f"Option partitions must be a number, not '{count}'.")
+    return int(count)
 
 
 class SnapshotSource(DataSource):  # type: ignore[misc]
@@ -84,6 +94,8 @@ class SnapshotSource(DataSource):  # type: ignore[misc]
             SavepointNotFoundError: Nothing complete is at the path.
             UnknownStateError: No such operator or state.
         """
+        if self._live():
+            return spark_type(shown_schema(_live_state(dict(self.options)).schema()))
         request = _Request.of(dict(self.options))
         snapshot = OpenSnapshot.open(request.path)
         parts = snapshot.parts(request.uid, request.state)
@@ -94,7 +106,57 @@ class SnapshotSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of one scan."""
+        if self._live():
+            return _LiveReader(dict(self.options), schema)
         return _Reader(_Request.of(dict(self.options)), schema)
+
+    def _live(self) -> bool:
+        return bool(self.options.get("job")) and not self.options.get("path")
+
+
+def _live_state(options: dict[str, str]) -> LiveState:
+    if not options.get("state"):
+        raise ConfigError(
+            "Live state needs the option state: the name it is published under. `tidemark info JOB` lists the names."
+        )
+    timeout = options.get("timeout") or "10"
+    try:
+        seconds = float(timeout)
+    except ValueError as exc:
+        raise ConfigError(f"Option timeout must be a number of seconds, not '{timeout}'.") from exc
+    return LiveState.find(options["job"], options["state"], options.get("address"), seconds)
+
+
+class _LivePartition(InputPartition):  # type: ignore[misc]
+    """The state and a range of it; the token in it goes where tasks of a job have it, too."""
+
+    def __init__(self, state: LiveState, part: LiveRange) -> None:
+        super().__init__((state, part))
+
+    def __repr__(self) -> str:
+        return f"_LivePartition({self.value[1]})"
+
+
+class _LiveReader(DataSourceReader):  # type: ignore[misc]
+    """Finds the job in the driver, reads a range of key groups in each task."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """One per key-group range."""
+        options = self._options
+        state = _live_state(options)
+        ranges = state.ranges(_count(options), options.get("key_groups"), options.get("key"))
+        return [_LivePartition(state, part) for part in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        exact = exact_schema(self._schema)
+        state, part = partition.value
+        for batch in state.batches(part):
+            yield conform_batch(batch, exact)
 
 
 class _Range(InputPartition):  # type: ignore[misc]

@@ -6,7 +6,6 @@ bucket is sorted by itself and written. Memory is bounded by one bucket.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +16,14 @@ import pyarrow as pa
 
 from tidemark.checkpoint.metadata import OperatorState, SubtaskState, TableHandle
 from tidemark.errors import ConfigError
+from tidemark.scratch import ScratchDirectory
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
+from tidemark.state.key_hashing import key_group_column
 from tidemark.state.operator_state import RAW_KEYED_STATE
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot
 from tidemark.state.snapshot import OperatorStatePart, Redistribution, StateMeta
 from tidemark.state_processor.canonical_copy import StreamedTable, write_rows
-from tidemark.state_processor.columns import key_group_column
 from tidemark.state_processor.input_splits import rows_of, split_groups
 from tidemark.state_processor.open_snapshot import OpenSnapshot, metas_of
 from tidemark.state_processor.tables import canonical_schema, canonical_tables
@@ -156,7 +156,7 @@ class RekeyedOperator:
         starts = np.array([first for first, _ in self._buckets])
         # The types of a state are kept even if no row is left to bring them.
         yield 0, TableHandle(meta)
-        with tempfile.TemporaryDirectory(prefix="tidemark-rekey-") as folder:
+        with ScratchDirectory("tidemark-rekey-") as folder:
             stored = schema if change is None else schema.append(pa.field(_FORMER, pa.binary()))
             files = _Buckets(Path(folder), stored)
             for batch in self._old_rows(old_meta):

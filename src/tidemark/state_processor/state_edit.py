@@ -22,9 +22,10 @@ from tidemark.clock import SystemClock
 from tidemark.errors import ConfigError, SerializationError
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
 from tidemark.state.descriptors import StateKind
+from tidemark.state.key_hashing import key_group_column
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.snapshot import StateMeta, state_schema
-from tidemark.state_processor.columns import conform, key_group_column
+from tidemark.state_processor.columns import conform
 from tidemark.state_processor.spark import map_in_arrow
 from tidemark.state_processor.spark_bootstrap import (
     HANDLES,

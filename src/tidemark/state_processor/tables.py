@@ -7,7 +7,6 @@ cut from it.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -23,6 +22,7 @@ from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import Clock, SystemClock
 from tidemark.errors import StateMigrationException, UnknownStateError
 from tidemark.protocol.deployment import BackendChoice
+from tidemark.scratch import ScratchDirectory
 from tidemark.state.backend import BackendParameters, KeyedStateBackend
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.descriptors import StateKind
@@ -124,7 +124,7 @@ def restored_backend(
     if split.restore.natives and (backend is None or backend.store != "rocksdb"):
         backend = EmbeddedRocksDBStateBackend()
     choice = BackendChoice.of(backend)
-    with tempfile.TemporaryDirectory(prefix="tidemark-processor-") as folder:
+    with ScratchDirectory("tidemark-processor-") as folder:
         scratch = Path(folder)
         parameters = BackendParameters(
             key,

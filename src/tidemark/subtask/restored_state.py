@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidemark.checkpoint.format.native import fetch_native
 from tidemark.checkpoint.format.read import read_table
+from tidemark.checkpoint.format.rehash import rehashed
 from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata.model import TableHandle
 from tidemark.checkpoint.rescale import SubtaskRestore
@@ -48,10 +49,15 @@ def load_restored_state(
         )
         natives.append(NativeRestore(native.kind, files, native.extra, list(native.metas)))
 
-    def rows(table: TableHandle) -> Iterator[pa.RecordBatch]:
+    def stored(table: TableHandle, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
         if local is not None and local.has_table(share.checkpoint_id, table):
             directory = str(local.directory(share.checkpoint_id))
-            return read_table(table, local.storage, directory, share.key_groups)
-        return read_table(table, storage, location.directory, share.key_groups)
+            return read_table(table, local.storage, directory, groups)
+        return read_table(table, storage, location.directory, groups)
+
+    def rows(table: TableHandle) -> Iterator[pa.RecordBatch]:
+        if share.rehash is None or share.key_groups is None:
+            return stored(table, share.key_groups)
+        return rehashed(table.meta, stored(table, None), share.rehash, share.key_groups)
 
     return RestoredState([(table.meta, rows(table)) for table in share.tables], natives, list(share.operator))

@@ -248,6 +248,56 @@ class SnapshotContract:
             _check(backend, key)
         assert backend.num_entries() == 140
 
+    @pytest.mark.parametrize("registered", [True, False])
+    def test_an_erased_key_is_in_no_state_and_in_no_later_cut(
+        self, driver: BackendDriver, registered: bool
+    ) -> None:
+        """Neither in what is registered nor in what was only restored; a cut taken before still has it."""
+        backend = driver.open()
+        _fill(backend, range(20))
+        before = backend.cut()
+        if not registered:
+            backend = driver.open(content=read_cut(before))
+            before = backend.cut()
+        [token] = backend.parameters.tokens.of_stored([7])
+
+        erased = backend.erase(token)
+
+        assert erased == {
+            "value": 1,
+            "list": 1,
+            "map": 2,
+            "reducing": 1,
+            "aggregating": 1,
+            "folding": 1,
+        }
+        assert backend.erase(token) == {}
+        held, after = read_cut(before), read_cut(backend.cut())
+        for name in erased:
+            assert 7 in {row["key"] for row in _rows(held, name)}
+            assert {row["key"] for row in _rows(after, name)} == {*range(20)} - {7}
+        _check(backend, 8)
+        with as_key(backend, 7):
+            value: Any = backend.state(descriptors_of_all_kinds(None)["value"])
+            assert value.value() is None
+            value.update(70)
+            assert value.value() == 70
+
+    def test_windows_of_an_erased_key_are_gone(self, driver: BackendDriver) -> None:
+        """All of its namespaces, and those of no other key."""
+        backend = driver.open()
+        state: Any = backend.state(ValueStateDescriptor("w", Types.LONG()), NamespaceKind.WINDOW)
+        for key in (1, 2):
+            for window in ((0, 10), (10, 20)):
+                with as_key(backend, key, window, state):
+                    state.update(key)
+        tokens = backend.parameters.tokens.of_stored([1, 2])
+
+        assert backend.erase(tokens[0]) == {"w": 2}
+
+        assert backend.namespaces("w", tokens[0]) == []
+        assert sorted(backend.namespaces("w", tokens[1])) == [(0, 10), (10, 20)]
+
     def test_an_empty_state_survives(self, driver: BackendDriver) -> None:
         """Registered, never written: its meta is in the snapshot, without rows."""
         backend = driver.open()

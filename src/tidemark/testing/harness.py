@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidemark.api.specs import BroadcastProcessSpec, FunctionSpec, OperatorKind, OperatorSpec, ReduceSpec
+from tidemark.api.functions import BatchProcessFunction
+from tidemark.api.specs import (
+    BatchSpec,
+    BroadcastProcessSpec,
+    FunctionSpec,
+    OperatorKind,
+    OperatorSpec,
+    ReduceSpec,
+)
 from tidemark.api.state_backends import StateBackend
 from tidemark.clock import Clock
 from tidemark.config import Configuration
@@ -18,6 +26,7 @@ from tidemark.operators.function_kinds import one_input_kind, two_input_kind
 from tidemark.operators.stateless import method_of
 from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.testing.subtask_harness import SubtaskHarness
+from tidemark.types.typeinfo import to_type_info
 
 __all__ = ["BroadcastHarness", "OneInputHarness", "TwoInputHarness"]
 
@@ -36,6 +45,8 @@ class OneInputHarness(SubtaskHarness):
         state_backend: StateBackend | None = None,
         clock: Clock | None = None,
         configuration: Configuration | dict[str, Any] | None = None,
+        input_type: Any = None,
+        output_type: Any = None,
     ) -> None:
         """Wrap a function.
 
@@ -49,10 +60,12 @@ class OneInputHarness(SubtaskHarness):
             state_backend: None means what the configuration says, else `MemoryStateBackend`.
             clock: None means a `ManualClock` at 0.
             configuration: Settings, as a job would read them.
+            input_type: Type of the elements of a `BatchProcessFunction`.
+            output_type: Type of the rows it returns; None: that of the elements.
         """
         self._select = _selector(key_selector)
         super().__init__(
-            _one_input_spec(function, keyed=key_selector is not None),
+            _one_input_spec(function, key_selector is not None, input_type, output_type),
             key_type,
             parallelism,
             subtask_index,
@@ -65,6 +78,10 @@ class OneInputHarness(SubtaskHarness):
     def process_element(self, value: Any, timestamp: int | None = None) -> None:
         """Process one element."""
         self._process(0, value, timestamp, self._select)
+
+    def process_elements(self, values: Sequence[Any], timestamps: Sequence[int] | None = None) -> None:
+        """Process elements as one batch."""
+        self._process_all(0, list(values), None if timestamps is None else list(timestamps), self._select)
 
 
 class TwoInputHarness(SubtaskHarness):
@@ -176,8 +193,14 @@ def _selector(key_selector: Any) -> Callable[[Any], Any] | None:
     return None if key_selector is None else method_of(key_selector, "get_key")
 
 
-def _one_input_spec(function: Any, *, keyed: bool) -> OperatorSpec | Operator:
+def _one_input_spec(function: Any, keyed: bool, input_type: Any, output_type: Any) -> OperatorSpec | Operator:
     if isinstance(function, Operator):
         return function
+    if isinstance(function, BatchProcessFunction):
+        if input_type is None or not keyed:
+            raise TypeError("A BatchProcessFunction needs a key_selector and the input_type of its elements.")
+        read = to_type_info(input_type)
+        written = read if output_type is None else to_type_info(output_type)
+        return BatchSpec(OperatorKind.PROCESS_BATCH, function, read, written, keyed=True)
     kind = one_input_kind(function, keyed=keyed)
     return ReduceSpec(function) if kind is OperatorKind.REDUCE else FunctionSpec(kind, function, keyed)

@@ -123,16 +123,27 @@ class SubtaskHarness:
         try:
             call(out)
         finally:
-            main, sides = out.drain()
-            self._output += records_of(main)
-            for tag, batch in sides.items():
-                self._side.setdefault(tag, []).extend(records_of(batch))
+            for tag, part in out.parts():
+                records = records_of(part if isinstance(part, Batch) else part.batch())
+                if tag is None:
+                    self._output += records
+                else:
+                    self._side.setdefault(tag, []).extend(records)
 
     def _process(
         self, input_index: int, value: Any, timestamp: int | None, select: Callable[[Any], Any] | None
     ) -> None:
-        keys = None if select is None else self._tokens.of([select(value)])
-        batch = Batch([value], None if timestamp is None else [timestamp], keys)
+        self._process_all(input_index, [value], None if timestamp is None else [timestamp], select)
+
+    def _process_all(
+        self,
+        input_index: int,
+        values: list[Any],
+        timestamps: list[int | None] | list[int] | None,
+        select: Callable[[Any], Any] | None,
+    ) -> None:
+        keys = None if select is None else self._tokens.of(list(map(select, values)))
+        batch = Batch(values, None if timestamps is None else list(timestamps), keys)
         self._drive(lambda out: self._operator.process(input_index, batch, out))
 
     def process_watermark(self, t: int) -> None:

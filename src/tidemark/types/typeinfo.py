@@ -17,6 +17,7 @@ from tidemark.types.inference import FieldDeclaration, declared_fields, qualifie
 
 if TYPE_CHECKING:
     from tidemark.types.avro import AvroSchema
+    from tidemark.types.numpy_types import NumpyArrayTypeInfo
 
 __all__ = [
     "BasicArrayTypeInfo",
@@ -395,6 +396,21 @@ class Types:
         return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
+    def NUMPY_ARRAY(dtype: Any = None, shape: Any = None) -> NumpyArrayTypeInfo:
+        """Return the type of `numpy.ndarray`s.
+
+        Args:
+            dtype: The element type, whatever `numpy.dtype` accepts; None: any, which is then kept with each array.
+            shape: The lengths of the dimensions, or a number for one dimension; None: any.
+
+        Raises:
+            TypeError: Arrays of that element type cannot be stored (objects, structures).
+        """
+        from tidemark.types.numpy_types import NumpyArrayTypeInfo
+
+        return NumpyArrayTypeInfo(dtype, shape)
+
+    @staticmethod
     def DATACLASS(cls: type[Any]) -> DataclassTypeInfo:
         """Return the type of instances of a dataclass; may be None.
 
@@ -421,7 +437,8 @@ def to_type_info(declaration: Any) -> TypeInformation:
     """Return the type a user meant where a type is expected.
 
     A list of types means `Types.ROW(list)`, a dataclass `Types.DATACLASS(cls)`, a `TypeSerializer`
-    instance `Types.SERIALIZED(it)`; a `TypeInformation` is returned as it is.
+    instance `Types.SERIALIZED(it)`, `numpy.ndarray` any array, a scalar class of numpy or pandas the type that
+    holds its values; a `TypeInformation` is returned as it is.
 
     Raises:
         TypeError: Anything else.
@@ -434,6 +451,12 @@ def to_type_info(declaration: Any) -> TypeInformation:
         return DataclassTypeInfo(declaration)
     if isinstance(declaration, SerializerMarker):
         return SerializedTypeInfo(declaration)
+    if isinstance(declaration, type):
+        from tidemark.types.numpy_types import type_of_class
+
+        foreign = type_of_class(declaration)
+        if foreign is not None:
+            return foreign
     raise TypeError(
         f"Expected a type (Types.*), a list of types, a dataclass or a TypeSerializer, got {declaration!r}."
     )

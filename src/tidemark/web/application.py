@@ -147,7 +147,8 @@ class _Guarded:
         await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        path = request.url.path
+        # Not that of `request.url`, which is put together with what the caller says in `Host`.
+        path = request.scope["path"]
         if pages.is_public(path):
             return None
         try:
@@ -155,6 +156,7 @@ class _Guarded:
             if declared.isdigit() and int(declared) > MAX_BODY:
                 raise ApiError(413, f"The request's body has more than {MAX_BODY} bytes.")
             self._guard.check(request.method, request.headers, _cookie(request))
+            self._guard.check_user(request.scope["client"], request.scope["server"])
         except ApiError as exc:
             if exc.status == 401 and pages.is_page(path):
                 return pages.to_login()

@@ -23,13 +23,23 @@ class LimitedProtocol(H11Protocol):
 
     _waiting: asyncio.TimerHandle | None = None
     """Closes the connection unless the head of a request arrives."""
+    _since = 0.0
+    """When it was opened."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody has connected; one too many is sent away."""
+        """Somebody has connected; if that is one too many, whoever asks for nothing gives way, strangers first."""
         super().connection_made(transport)
+        self._since = self.loop.time()
         if len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
-        else:
+            silent = [
+                known
+                for known in self.connections
+                if isinstance(known, LimitedProtocol) and known._is_silent()
+            ]
+            min(
+                silent, key=lambda known: (known.cycle is not None, known._since), default=self
+            ).transport.abort()
+        if not transport.is_closing():
             self._expect_request()
 
     def data_received(self, data: bytes) -> None:
@@ -47,9 +57,13 @@ class LimitedProtocol(H11Protocol):
         self._calm()
         super().connection_lost(exc)
 
-    def _expect_request(self) -> None:
+    def _is_silent(self) -> bool:
+        """Whether nothing is being answered here."""
         answering: Any = self.cycle
-        if answering is not None and not answering.response_complete:
+        return not self.transport.is_closing() and (answering is None or answering.response_complete)
+
+    def _expect_request(self) -> None:
+        if not self.transport.is_closing() and not self._is_silent():
             self._calm()
         elif self._waiting is None and not self.transport.is_closing():
             self._waiting = self.loop.call_later(REQUEST_S, self.transport.abort)

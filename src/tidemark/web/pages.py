@@ -78,7 +78,11 @@ def _answer(path: str, status: int = 200) -> Response:
     # Every part is one plain name: nothing outside of the directory can be meant.
     if all(part not in ("", ".", "..", "/") and "\\" not in part for part in parts):
         found = _STATIC.joinpath(*parts)
-    if not parts or not found.is_file():
+    try:
+        missing = not parts or not found.is_file()
+    except OSError:  # No file can have that name.
+        missing = True
+    if missing:
         return Response(f"There is no file {path}.", 404, media_type="text/plain")
     kind = mimetypes.guess_type(parts[-1])[0] or "application/octet-stream"
     return Response(found.read_bytes(), status, media_type=kind, headers={"Cache-Control": "no-cache"})

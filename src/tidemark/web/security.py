@@ -3,7 +3,8 @@
 A browser sends an `Origin` with what a page of another site makes it ask, and such a page cannot add a header of
 ours. So an action that comes with an `Origin` must also come with `X-Tidemark-CSRF`; command lines and Flink's
 clients send no `Origin`. A page under another name that resolves to this machine would be of the same origin, so the
-names a server on loopback answers to are fixed as well.
+names a server on loopback answers to are fixed as well. Other users of the machine reach a loopback address, too:
+without a token they are refused, where the system tells whose a connection is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 from tidemark.errors import ConfigError
 from tidemark.web.calls import ApiError
+from tidemark.web.peers import Address, is_own_user
 
 __all__ = ["COOKIE", "CSRF_HEADER", "HEADERS", "Guard", "is_loopback"]
 
@@ -78,6 +80,18 @@ class Guard:
             return
         if "origin" in headers and CSRF_HEADER not in headers:
             raise ApiError(403, "An action of a page must carry the header 'X-Tidemark-CSRF: 1'.")
+
+    def check_user(self, client: Address | None, server: Address | None) -> None:
+        """Let a connection pass whose other end is there, or not; a token stands for its user.
+
+        Raises:
+            ApiError: 403, it is another user's.
+        """
+        if self.token is None and not is_own_user(client, server):
+            raise ApiError(
+                403,
+                "This server answers to the user its jobs run as and to root. Set rest.token to let others in.",
+            )
 
     def accepts(self, token: str | None) -> bool:
         """Whether that is the token; takes the same time for every wrong one."""

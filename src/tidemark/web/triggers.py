@@ -25,7 +25,7 @@ class Operation:
     id: str
     job_id: str
     kind: str
-    """`savepoints`, `checkpoints`, `stop`, `disposal`."""
+    """`savepoints`, `checkpoints`, `stop`, `rescaling`, `disposal`."""
     future: CompletableFuture[str]
     started_at: int = field(default_factory=lambda: round(time.time() * 1000))
     told: threading.Event = field(default_factory=threading.Event)

@@ -67,6 +67,9 @@ class JobView(Protocol):
     def stop(self, drain: bool, directory: str | None) -> CompletableFuture[str]:
         """Take a savepoint and end the job; the future gets its directory."""
 
+    def rescale(self, parallelism: int) -> CompletableFuture[str]:
+        """Go on with another parallelism; the future gets it when the job runs with it."""
+
     def cancel(self) -> None:
         """End the job; does not wait for its end."""
 

@@ -15,6 +15,7 @@ from tidemark.api.functions import (
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.specs import (
     AsyncWaitSpec,
+    BatchSpec,
     BroadcastProcessSpec,
     DeltaSpec,
     FunctionSpec,
@@ -293,6 +294,9 @@ def test_the_factory_knows_every_kind():
             IterationHeadSpec(),
             AsyncWaitSpec(Anything(), 0, 1, AsyncRetryStrategy.no_restart(), ordered=True),
             DeltaSpec(Anything(), Types.LONG()),
+            BatchSpec(OperatorKind.PROCESS_BATCH, Anything(), Types.LONG(), Types.LONG(), keyed=True),
+            BatchSpec(OperatorKind.MAP_BATCH, Anything(), Types.LONG(), Types.LONG()),
+            BatchSpec(OperatorKind.FILTER_BATCH, Anything(), Types.LONG(), Types.LONG()),
         )
     }
     for keyed in (False, True):

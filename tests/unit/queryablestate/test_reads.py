@@ -229,6 +229,25 @@ def test_a_large_value_is_read(cluster, client):
     assert len(read(client, "value", 9).value()) == 200_000
 
 
+def test_keys_of_ranges_of_key_groups_are_all_keys_each_once(cluster, client):
+    for key in range(200, 260):
+        cluster.change(key, "reducing", lambda s: s.add(1))
+    descriptor = descriptors()[3]
+    (description,) = [each for each in client.list_states(JOB).get(60) if each.name == "reducing"]
+    last = description.max_parallelism - 1
+
+    def keys(*groups):
+        return client.keys(JOB, "reducing", Types.LONG(), descriptor, groups).get(60)
+
+    whole, halves = keys(0, last), [*keys(0, last // 2), *keys(last // 2 + 1, last)]
+    assert sorted(whole) == sorted(halves)
+    assert len(whole) == len(set(whole))
+    assert set(range(200, 260)) < set(whole)
+    assert keys(last + 1, last + 9) == keys(5, 4) == []
+    with pytest.raises(QueryError, match="keys are LONG"):
+        client.keys(JOB, "reducing", Types.STRING(), descriptor, (0, last)).get(60)
+
+
 def test_a_scan_reads_up_to_its_limit(cluster, client):
     for key in range(20):
         cluster.change(key, "list", lambda s, key=key: s.update([key]))

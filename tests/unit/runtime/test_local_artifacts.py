@@ -160,3 +160,41 @@ def test_archive_that_is_none_is_refused(env: StreamExecutionEnvironment, tmp_pa
 
     with pytest.raises(ConfigError, match="cannot be unpacked"):
         results(env, add_lib)
+
+
+def wheel_of(folder: Path, number: int) -> None:
+    """A wheel of pure Python, as `pip download` would have put it there."""
+    folder.mkdir(exist_ok=True)
+    info = "cached_package-1.0.dist-info"
+    with zipfile.ZipFile(folder / "cached_package-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("cached_package.py", f"number = {number}\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: cached-package\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def add_package(value: int) -> int:
+    from cached_package import number
+
+    return value + number
+
+
+def test_requirements_are_installed_from_their_cache(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    wheel_of(tmp_path / "cache", 30)
+    (tmp_path / "requirements.txt").write_text("cached-package==1.0\n")
+    env.set_python_requirements(str(tmp_path / "requirements.txt"), str(tmp_path / "cache"))
+    before = list(sys.path)
+
+    assert results(env, add_package) == [31, 32]
+
+    assert sys.path == before
+    assert "cached_package" not in sys.modules
+
+
+def test_a_package_that_is_not_in_the_cache_is_named(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    wheel_of(tmp_path / "cache", 30)
+    (tmp_path / "requirements.txt").write_text("some-other-package==2.0\n")
+    env.set_python_requirements(str(tmp_path / "requirements.txt"), str(tmp_path / "cache"))
+
+    with pytest.raises(ConfigError, match="some-other-package"):
+        results(env, add_package)

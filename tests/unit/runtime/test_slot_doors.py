@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -68,3 +69,21 @@ def test_a_peer_that_registers_with_nonsense_is_dropped(manager: SlotManager) ->
             peer.receive()
         peer.close()
     assert sorted(manager.pids()) == [0]
+
+
+@pytest.mark.parametrize("manager", ["unix"], indirect=True)
+def test_slots_that_are_too_many_end_and_nobody_misses_them(manager: SlotManager) -> None:
+    manager.ensure(3)
+    before = manager.pids()
+    scratch = [Path(slot.log).parent for slot in manager._slots.values()]
+
+    manager.ensure(1)
+
+    assert manager.pids() == {0: before[0]}
+    assert len(manager.addresses()) == 1
+    until(lambda: not any(psutil.pid_exists(before[slot]) for slot in (1, 2)))
+    assert [path.exists() for path in scratch] == [True, False, False]
+    assert list(manager.request_all("ping")) == [0]
+    assert manager.events() == []
+    manager.ensure(2)
+    assert sorted(manager.pids()) == [0, 1]

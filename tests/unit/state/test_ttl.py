@@ -8,7 +8,7 @@ import pytest
 from tidemark.errors import ConfigError
 from tidemark.state.expiry import Expiry
 from tidemark.state.ttl import StateTtlConfig
-from tidemark.types.time import Time
+from tidemark.types.time import Duration, Time
 
 Update, Visibility = StateTtlConfig.UpdateType, StateTtlConfig.StateVisibility
 
@@ -70,7 +70,7 @@ def test_everything_can_be_set() -> None:
     incremental = cleanup.get_incremental_cleanup_strategy()
     assert incremental is not None
     assert (incremental.get_cleanup_size(), incremental.run_cleanup_for_every_record()) == (9, True)
-    assert cleanup.get_rocksdb_compact_filter_cleanup_strategy() == (50, 1000)
+    assert cleanup.get_rocksdb_compact_filter_cleanup_strategy() == (50, Time.seconds(1))
 
 
 def test_the_shortcuts_set_the_defaults_again() -> None:
@@ -104,3 +104,22 @@ def test_bad_settings_are_refused() -> None:
 
 def test_update_type_disabled_means_no_time_to_live() -> None:
     assert not StateTtlConfig.new_builder(1).set_update_type(Update.Disabled).build().is_enabled()
+
+
+@pytest.mark.parametrize("nothing", [(), (None,), (0,), (False,), ("",)])
+def test_a_period_that_was_not_given_is_shown_as_pyflinks_and_means_none(nothing):
+    config = StateTtlConfig.new_builder(1).cleanup_in_rocksdb_compact_filter(17, *nothing).build()
+    strategy = config.get_cleanup_strategies().get_rocksdb_compact_filter_cleanup_strategy()
+
+    assert strategy.get_query_time_after_num_entries() == 17
+    assert strategy.get_periodic_compaction_time() == Duration.of_days(30)
+    assert strategy.period_ms is None
+
+
+@pytest.mark.parametrize("given", [Duration.of_hours(1), Time.hours(1), 3_600_000])
+def test_a_period_comes_back_as_it_was_given(given):
+    config = StateTtlConfig.new_builder(1).cleanup_in_rocksdb_compact_filter(17, given).build()
+    strategy = config.get_cleanup_strategies().get_rocksdb_compact_filter_cleanup_strategy()
+
+    assert strategy.get_periodic_compaction_time() is given
+    assert strategy.period_ms == 3_600_000

@@ -8,8 +8,9 @@ import pytest
 from tidemark import Row, Types
 from tidemark.errors import ConfigError
 from tidemark.state.key_groups import assign_to_key_group
+from tidemark.state.key_hashing import key_group_column
 from tidemark.state.serializers.registry import serializer_for
-from tidemark.state_processor.columns import as_struct, conform, element_schema, key_group_column, shown_type
+from tidemark.state_processor.columns import as_struct, conform, element_schema, shown_type
 from tidemark.state_processor.input_splits import parse_ranges
 from tidemark.state_processor.streams import elements_batch, elements_of
 

@@ -34,6 +34,8 @@ from tidemark.api.functions.basic import (
     RichMapFunction,
     RichReduceFunction,
 )
+from tidemark.api.functions.batch import BatchContext, BatchProcessFunction
+from tidemark.api.functions.batch_reduce import BatchReduceFunction
 from tidemark.api.functions.checkpointed import (
     CheckpointedFunction,
     CheckpointListener,
@@ -71,6 +73,9 @@ __all__ = [
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
+    "BatchContext",
+    "BatchProcessFunction",
+    "BatchReduceFunction",
     "BroadcastProcessFunction",
     "CheckpointListener",
     "CheckpointedFunction",

@@ -9,6 +9,7 @@ from typing import Any, Self
 from tidemark.api.checkpoint_storage import CheckpointStorage, path_text
 from tidemark.api.state_backends.base import FileSettings, StateBackend
 from tidemark.config import Configuration, Options
+from tidemark.config.memory import SlotMemory
 from tidemark.config.options import find_option
 from tidemark.config.rocksdb_metrics import METRICS_PREFIX, PROPERTIES, TICKERS
 from tidemark.errors import ConfigError
@@ -155,7 +156,8 @@ class EmbeddedRocksDBStateBackend(StateBackend):
             changed._paths = tuple([part.strip() for part in directories.split(",") if part.strip()])
         changed._metrics = _wanted_metrics(configuration)
         if changed._memory_per_slot is None:
-            changed._memory_per_slot = configuration.get(Options.ROCKSDB_MEMORY_PER_SLOT)
+            fixed = configuration.get(Options.ROCKSDB_MEMORY_PER_SLOT)
+            changed._memory_per_slot = fixed if fixed is not None else SlotMemory.of(configuration).managed
         return changed
 
 

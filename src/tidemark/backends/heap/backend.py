@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
+from tidemark.backends.columns.handles import ColumnValueState, column_handle
+from tidemark.backends.columns.table import ColumnTable, ColumnView
 from tidemark.backends.heap.cleanup import IncrementalCleanup
+from tidemark.backends.heap.columns import HeapColumns
 from tidemark.backends.heap.cut import HeapCut, LiveStateTable
 from tidemark.backends.heap.handles import (
     HeapLongState,
@@ -23,16 +26,26 @@ from tidemark.backends.outside import OutsideView
 from tidemark.backends.registration import (
     RegisteredStates,
     StateSpec,
+    check_columns,
     check_restored,
     create_handle,
     resolve_restored,
     spec_of,
 )
-from tidemark.backends.table import ABSENT
+from tidemark.backends.reported import reported
+from tidemark.backends.table import ABSENT, Table
 from tidemark.errors import RestoreError
-from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
+from tidemark.state.backend import (
+    AccessContext,
+    BackendParameters,
+    KeyContext,
+    KeyedStateBackend,
+    KeyToken,
+)
 from tidemark.state.canonical import StateSerializers
+from tidemark.state.column_keys import Keys
 from tidemark.state.descriptors import StateDescriptor, StateKind
+from tidemark.state.expiry import Expiry
 from tidemark.state.layers import FrozenView
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
@@ -41,9 +54,14 @@ from tidemark.state.snapshot import KeyedCut, StateMeta, StateTable
 
 __all__ = ["HeapKeyedStateBackend"]
 
+_SWEPT_PER_BATCH = 1000
+"""Entries that are looked at behind a batch for what is to be reported; as many as on RocksDB."""
+
 
 class HeapKeyedStateBackend(KeyedStateBackend):
-    """Keeps keyed state as Python objects, one dictionary per state."""
+    """Keeps keyed state in memory: Python objects in one dictionary per state, and columns for batch functions."""
+
+    by_column = True
 
     def __init__(self, parameters: BackendParameters) -> None:
         """Start empty."""
@@ -54,8 +72,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._restored: dict[str, UnregisteredState] = {}
         self._restored_metas: dict[str, StateMeta] = {}
         self._cleanups_per_record: list[IncrementalCleanup] = []
+        self._reporting: list[tuple[Expiry, IncrementalCleanup]] = []
         self._expiring_values: list[HeapTtlValueState] = []
         self._cut_pending = False
+        self._columns = HeapColumns(parameters.tokens)
 
     def state(self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID) -> State:
         """Register the state, or find it again, and return its handle."""
@@ -77,6 +97,34 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._states.add(spec, handle)
         return handle
 
+    def column_state(self, descriptor: StateDescriptor) -> State:
+        """Register the state, or find it again, and return its handle for many keys at once."""
+        handle = self._states.find(descriptor, NamespaceKind.VOID)
+        if handle is not None:
+            return handle
+        check_columns(descriptor)
+        spec = spec_of(descriptor, self.parameters.key_serializer)
+        if spec.kind is not StateKind.VALUE:
+            records = self.state(descriptor)
+            spec = self._states.spec(spec.name)
+            handle = column_handle(spec, self.context, records)
+            self._states.add(spec, handle)
+            return handle
+        columns: Iterable[Any] = ()
+        restored = self._restored.get(spec.name)
+        if restored is not None:
+            migration = resolve_restored(restored.meta, spec)
+            columns, spec = restored.take_columns(migration), migration.spec
+        handle = ColumnValueState(spec, self.context, self._columns.add(spec, columns))
+        self._restored.pop(spec.name, None)
+        self._states.add(spec, handle)
+        return handle
+
+    def column_keys(self, tokens: pa.Array) -> Keys:
+        """The keys of a batch; they have the same rows in the columns of all states."""
+        self.context.batch = batch = object()
+        return self._columns.keys(tokens, batch)
+
     def _handle(self, spec: StateSpec, table: HeapTable) -> State:
         plain = spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID
         counts = type(spec.value) is LongSerializer
@@ -86,38 +134,64 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 shortcut = HeapLongState if counts else HeapValueState
                 return shortcut(spec, self.context, table)
             return create_handle(spec, self.context, table)
-        cleanup = self._cleanup_of(spec, table)
-        if plain and spec.expiry is not None and not spec.expiry.renew_on_read:
+        note = None
+        seen: Table = table
+        if spec.expiry is not None and spec.expiry.reported:
+            if self.expired is None:
+                self.expired = []
+            watch = reported(spec, self._times(spec.expiry), table, self.expired)
+            note, seen = watch.note, cast("Table", watch)
+        cleanup = self._cleanup_of(spec, table, note)
+        if plain and spec.expiry is not None and spec.expiry.plain:
             assert isinstance(table, HeapValueTable)
             expiring = HeapTtlLongState if counts else HeapTtlValueState
             handle = expiring(spec, self.context, table, cleanup)
             self._expiring_values.append(handle)
             return handle
-        return create_handle(spec, self.context, table, None if cleanup is None else cleanup.step)
+        return create_handle(spec, self.context, seen, None if cleanup is None else cleanup.step)
 
-    def _cleanup_of(self, spec: StateSpec, table: HeapTable) -> IncrementalCleanup | None:
+    def _times(self, expiry: Expiry) -> AccessContext:
+        return self.context.event if expiry.event_time else self.context
+
+    def _cleanup_of(
+        self, spec: StateSpec, table: HeapTable, note: Callable[..., None] | None
+    ) -> IncrementalCleanup | None:
         assert spec.ttl is not None
         assert spec.expiry is not None
         strategy = spec.ttl.get_cleanup_strategies().get_incremental_cleanup_strategy()
         if strategy is None:
             return None
-        cleanup = IncrementalCleanup(table, self.context, spec.expiry, strategy.get_cleanup_size())
+        cleanup = IncrementalCleanup(
+            table, self._times(spec.expiry), spec.expiry, strategy.get_cleanup_size(), note
+        )
+        if note is not None:
+            self._reporting.append((spec.expiry, cleanup))
         if strategy.run_cleanup_for_every_record():
             self._cleanups_per_record.append(cleanup)
         return cleanup
 
     def start_batch(self, tokens: Sequence[KeyToken] | None = None) -> None:
         """Read the clock; fold the layers of cuts that have been released."""
-        now = self.context.now = self.parameters.clock.now()
+        now = self.parameters.clock.now()
+        self.context.start_batch(now)
         for handle in self._expiring_values:
             handle.start_batch(now)
         if self._cut_pending:
             self._fold()
 
     def end_batch(self) -> None:
-        """Fold the layers of cuts that have been released."""
+        """Look for what expired, where that is reported; fold the layers of cuts that have been released."""
+        self.context.batch = None
+        for _, cleanup in self._reporting:
+            cleanup.sweep(_SWEPT_PER_BATCH)
         if self._cut_pending:
             self._fold()
+
+    def next_expiry(self) -> int | None:
+        """When something may expire by the clock whose expiry is reported."""
+        return min(
+            (cleanup.due for expiry, cleanup in self._reporting if not expiry.event_time), default=None
+        )
 
     def _fold(self) -> None:
         carried = [restored.table for restored in self._restored.values() if restored.table is not None]
@@ -139,6 +213,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:
         """Tokens of keys that hold a visible value in that state and namespace, `limit` at most."""
+        if state_name in self._columns.tables:
+            return self._columns.tokens(state_name, self._view(state_name), limit)
         table, view = self._look_up(state_name)
         addresses = (at for at, held in table.store.items() if view.visible(held) is not ABSENT)
         if view.namespace.columns:
@@ -147,6 +223,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def namespaces(self, state_name: str, token: KeyToken) -> list[Namespace]:
         """Namespaces in which `token` holds a visible value."""
+        if state_name in self._columns.tables:
+            unit = self._view(state_name).visible(self._columns.unit(state_name, token))
+            return [] if unit is ABSENT else [VOID]
         table, view = self._look_up(state_name)
         if not view.namespace.columns:
             return [] if view.visible(table.store.get(token, ABSENT)) is ABSENT else [VOID]
@@ -155,10 +234,25 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def num_entries(self, state_name: str | None = None) -> int:
         """Physical entries, expired ones included."""
-        counters: dict[str, HeapTable | UnregisteredState] = {**self._tables, **self._restored}
+        counters: dict[str, HeapTable | ColumnTable | UnregisteredState] = {
+            **self._tables,
+            **self._columns.tables,
+            **self._restored,
+        }
         if state_name is None:
             return sum(counter.num_entries() for counter in counters.values())
         return counters[state_name].num_entries() if state_name in counters else 0
+
+    def erase(self, token: KeyToken) -> dict[str, int]:
+        """Forget a key in every state."""
+        counts = {
+            spec.name: self._tables[spec.name].erase(token, spec.namespace)
+            for spec in self._states
+            if spec.name in self._tables
+        }
+        counts |= self._columns.erase(token)
+        counts |= {name: restored.erase(token) for name, restored in self._restored.items()}
+        return {name: count for name, count in counts.items() if count}
 
     def registered(self) -> list[StateDescriptor]:
         """The states that have a handle."""
@@ -166,13 +260,15 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def known_entries(self, state_name: str) -> int | None:
         """The number of entries, unless entries of maps would have to be counted."""
-        table = self._tables.get(state_name)
+        table = self._tables.get(state_name) or self._columns.tables.get(state_name)
         return None if table is None or isinstance(table, HeapMapTable) else table.num_entries()
 
     def query(
         self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False
     ) -> tuple[bool, Any]:
         """Read for an outside client: `(found, value)`."""
+        if state_name in self._columns.tables:
+            return self._view(state_name).answer(self._columns.unit(state_name, token), accumulator)
         table, view = self._look_up(state_name)
         return view.answer(table.store.get(view.address(token, namespace), ABSENT), accumulator)
 
@@ -182,22 +278,28 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         if restored is not None:
             map_key = StateSerializers.of(restored.meta).map_key
             return restored.decoded(), OutsideView.of_restored(restored.meta, map_key)
-        view = OutsideView.of(self._states.spec(name), self.parameters.clock.now())
-        return self._tables[name], view
+        return self._tables[name], self._view(name)
+
+    def _view(self, name: str) -> OutsideView:
+        return OutsideView.of(self._states.spec(name), self.context, self.parameters.clock)
 
     def cut(self, *, incremental: bool = False) -> KeyedCut:
         """Freeze the content as it is now, in constant time per state."""
         groups = self.parameters.max_parallelism
-        now = self.parameters.clock.now()
         # Before anything is frozen: a serializer without a usable snapshot declines the checkpoint here.
         registered = [(spec, spec.meta()) for spec in self._states]
         tables: list[StateTable] = []
-        views: list[FrozenView] = []
+        views: list[FrozenView | ColumnView] = []
         for spec, meta in registered:
+            if spec.name in self._columns.tables:
+                frozen, arrays = self._columns.freeze(spec, meta, groups, self.parameters.clock.now())
+                tables.append(frozen)
+                views.append(arrays)
+                continue
             table = self._tables[spec.name]
             view = table.store.freeze()
             views.append(view)
-            living = None if spec.expiry is None else spec.expiry.snapshot_at(now)
+            living = spec.in_full_snapshot(self.context, self.parameters.clock)
             tables.append(LiveStateTable(meta, spec.serializers, view, groups, living, table.keys))
         for restored in self._restored.values():
             stored, carried = restored.freeze(groups)
@@ -235,5 +337,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """Drop everything."""
         self._states = RegisteredStates()
         self._tables.clear()
+        self._columns = HeapColumns(self.parameters.tokens)
         self._restored.clear()
         self._cleanups_per_record.clear()
+        self._reporting.clear()

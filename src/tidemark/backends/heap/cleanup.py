@@ -10,12 +10,12 @@ does, and until then (`due`) a step has nothing to look for.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from tidemark.backends.heap.tables import HeapListTable, HeapMapTable, HeapTable
 from tidemark.backends.table import ABSENT, Address
-from tidemark.state.backend import KeyContext
+from tidemark.state.backend import AccessContext
 from tidemark.state.expiry import Expiry
 
 __all__ = ["IncrementalCleanup"]
@@ -34,14 +34,23 @@ class IncrementalCleanup:
         "_expiry",
         "_map_at",
         "_map_keys",
+        "_note",
         "_oldest",
         "_size",
         "_table",
         "due",
     )
 
-    def __init__(self, table: HeapTable, context: KeyContext, expiry: Expiry, size: int) -> None:
-        """Prepare a walk over `table`."""
+    def __init__(
+        self,
+        table: HeapTable,
+        context: AccessContext,
+        expiry: Expiry,
+        size: int,
+        note: Callable[..., None] | None = None,
+    ) -> None:
+        """Prepare a walk over `table`; `note(at, unit[, map key])` hears of every unit that is removed."""
+        self._note = note
         self._table = table
         self._context = context
         self._expiry = expiry
@@ -70,6 +79,13 @@ class IncrementalCleanup:
         if not self._addresses and not self._map_keys:
             self.due = self._oldest + self._expiry.ttl
 
+    def sweep(self, entries: int) -> None:
+        """Look at about so many entries, unless nothing can be expired or the round ends."""
+        for _ in range(0, entries, self._size):
+            self.step()
+            if not self._addresses and not self._map_keys:
+                return
+
     def all_alive(self, now: int) -> bool:
         """Whether nothing can be expired at that time."""
         if now >= self.due:
@@ -86,10 +102,17 @@ class IncrementalCleanup:
         if not isinstance(table, HeapListTable):
             if self._is_dead(unit[1], dead_before):
                 table.store.remove(at)
+                if self._note is not None:
+                    self._note(at, unit)
             return
         if any([self._is_dead(element[1], dead_before) for element in unit]):
             # Through `get`, which takes elements out of a pending snapshot before they move to other places.
-            table.replace(at, [element for element in table.get(at) if element[1] > dead_before])
+            elements = table.get(at)
+            table.replace(at, [element for element in elements if element[1] > dead_before])
+            if self._note is not None:
+                for element in elements:
+                    if element[1] <= dead_before:
+                        self._note(at, element)
 
     def _is_dead(self, stamp: int, dead_before: int) -> bool:
         if stamp <= dead_before:  # not `Living.alive`, for every access
@@ -112,3 +135,5 @@ class IncrementalCleanup:
             unit = (table.store.get(self._map_at) or {}).get(map_key, ABSENT)
             if unit is not ABSENT and self._is_dead(unit[1], dead_before):
                 table.remove(self._map_at, map_key)
+                if self._note is not None:
+                    self._note(self._map_at, unit, map_key)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemark.backends.columns.table import ColumnView
 from tidemark.state.canonical import RowEncoder, Rows, StateSerializers
 from tidemark.state.descriptors import StateKind
 from tidemark.state.expiry import Living
@@ -138,7 +139,7 @@ class HeapCut:
 
     native: NativeCut | None = None
 
-    def __init__(self, tables: Sequence[StateTable], views: Sequence[FrozenView]) -> None:
+    def __init__(self, tables: Sequence[StateTable], views: Sequence[FrozenView | ColumnView]) -> None:
         """Hold the tables, and the views behind them until `release`."""
         self.metas: Sequence[StateMeta] = [table.meta for table in tables]
         self._tables = tables

@@ -13,8 +13,10 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from tidemark.backends.table import ABSENT, Address
+from tidemark.state.backend import KeyToken
 from tidemark.state.key_memory import KeyMemory
 from tidemark.state.layers import LayeredDict
+from tidemark.state.namespace import NamespaceKind
 from tidemark.state.serializers.base import TypeSerializer
 
 __all__ = ["HeapListTable", "HeapMapTable", "HeapTable", "HeapValueTable", "unit_copier"]
@@ -59,6 +61,20 @@ class _LayeredTable:
     def remove(self, at: Address) -> None:
         """Drop the address, if it is there."""
         self.store.remove(at)
+
+    def erase(self, token: KeyToken, namespace: NamespaceKind) -> int:
+        """Drop whatever a key holds; how many entries that were."""
+        addresses: list[Any] = [token]
+        if namespace.columns:
+            addresses = [at for at, _ in self.store.items() if at[0] == token]
+        held = [(at, found) for at in addresses if (found := self.store.get(at)) is not None]
+        for at, _ in held:
+            self.store.remove(at)
+        self.keys.forget()
+        return sum(self._entries_of(found) for _, found in held)
+
+    def _entries_of(self, held: Any) -> int:
+        return 1
 
     def num_entries(self) -> int:
         """Physical entries, expired ones included."""
@@ -212,6 +228,9 @@ class HeapMapTable(_LayeredTable):
     def clear(self, at: Address) -> None:
         """Drop all entries of the address."""
         self.store.remove(at)
+
+    def _entries_of(self, held: Any) -> int:
+        return len(held)
 
     def num_entries(self) -> int:
         """One per map entry."""

@@ -8,7 +8,7 @@ whoever asks for the state is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,9 +23,11 @@ from tidemark.backends.heap.tables import (
 )
 from tidemark.backends.registration import StateMigration
 from tidemark.errors import StateMigrationException
+from tidemark.state.backend import KeyToken
 from tidemark.state.canonical import MAX_BATCH_ROWS, Rows, StateSerializers, read_rows
 from tidemark.state.descriptors import StateKind
 from tidemark.state.key_memory import KeyMemory
+from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.layers import FrozenView
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta, state_schema
@@ -80,6 +82,20 @@ class UnregisteredState:
             return self.table.num_entries()
         return sum(batch.num_rows for batch in self._batches)
 
+    def erase(self, token: KeyToken) -> int:
+        """Drop the rows of a key; how many there were."""
+        if self.table is not None:
+            return self.table.erase(token, self.meta.namespace)
+        key = load_serializer_snapshot(self.meta.key).restore_serializer()
+        tokens = KeyTokens(key)
+        kept, gone = [], 0
+        for batch in self._batches:
+            stays = [each != token for each in tokens.of_stored(key.from_arrow(batch.column("key")))]
+            gone += stays.count(False)
+            kept.append(batch if all(stays) else batch.filter(pa.array(stays, pa.bool_())))
+        self._batches = [batch for batch in kept if batch.num_rows]
+        return gone
+
     def decoded(self) -> HeapTable:
         """The rows as objects of the old type, for reading only."""
         if self.table is not None:
@@ -101,6 +117,24 @@ class UnregisteredState:
         if migration.convert is not None:
             _convert(table, self.meta, migration.convert)
         return table
+
+    def take_columns(self, migration: StateMigration) -> Iterator[tuple[pa.Array, pa.Array, pa.Array | None]]:
+        """Key, value and stamp columns of a value state now that it is registered, of the new type."""
+        spec = migration.spec
+        same = migration.old.arrow_type() == spec.value.arrow_type() and not migration.rewrite
+        if self.table is None and migration.convert is None and same:
+            for batch in self._batches:
+                stamps = batch.column("last_access") if self.meta.ttl else None
+                yield batch.column("key"), batch.column("value"), stamps
+            return
+        items = list(self.take_over(migration).store.items())
+        for at in range(0, len(items), MAX_BATCH_ROWS):
+            piece = items[at : at + MAX_BATCH_ROWS]
+            units = [unit for _, unit in piece]
+            stamps = pa.array([unit[1] for unit in units], pa.int64()) if self.meta.ttl else None
+            values = [unit[0] for unit in units] if self.meta.ttl else units
+            keys = KeyTokens(spec.key).keys([token for token, _ in piece])
+            yield spec.key.to_arrow(keys), spec.value.to_arrow(values), stamps
 
     def freeze(self, max_parallelism: int) -> tuple[LiveStateTable | StoredStateTable, FrozenView | None]:
         """The rows for a snapshot, and the view to release if they were decoded."""

@@ -11,18 +11,22 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
-from tidemark.backends.registration import StateSpec, create_handle, resolve_restored, spec_of
+from tidemark.backends.columns.handles import ColumnValueState, column_handle
+from tidemark.backends.registration import StateSpec, check_columns, create_handle, resolve_restored, spec_of
+from tidemark.backends.reported import ReportedTable, reported
 from tidemark.backends.rocksdb.catalog import StateCatalog
 from tidemark.backends.rocksdb.cleanup import CompactionCleanup, ExpiringState
+from tidemark.backends.rocksdb.column_rows import ColumnCache, ColumnRows
 from tidemark.backends.rocksdb.cut import KIND, FileNames, NativeExtra, RocksCut, RowStateTable
 from tidemark.backends.rocksdb.expiring_rows import ExpiringValueRows
 from tidemark.backends.rocksdb.handles import RocksTtlValueState, RocksValueState
-from tidemark.backends.rocksdb.keys import KeyCodec, key_group_prefix
+from tidemark.backends.rocksdb.keys import KeyCodec, decode_namespace, key_group_prefix
 from tidemark.backends.rocksdb.options import RocksDBOptions
 from tidemark.backends.rocksdb.reading import OutsideReader
 from tidemark.backends.rocksdb.restore import (
@@ -38,14 +42,18 @@ from tidemark.backends.rocksdb.scope import BatchScope, RowTable
 from tidemark.backends.rocksdb.store import RocksStore
 from tidemark.backends.rocksdb.tables import AnyRows, table_for
 from tidemark.backends.rocksdb.value_rows import ValueRows
+from tidemark.backends.table import Table
 from tidemark.errors import RestoreError
 from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
+from tidemark.state.column_keys import Keys
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
 from tidemark.state.snapshot import KeyedCut, NativeCut, StateMeta
 
 __all__ = ["RocksDBKeyedStateBackend"]
+
+_REPORT_EVERY_MS = 1000
 
 _FIGURES = (
     "estimate-num-keys",
@@ -77,6 +85,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     in a temporary one.
     """
 
+    by_column = True
     prefetches = True
 
     def __init__(self, parameters: BackendParameters) -> None:
@@ -88,7 +97,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         """
         self.parameters = parameters
         self.context = KeyContext()
-        self.context.now = parameters.clock.now()
+        self.context.start_batch(parameters.clock.now())
         self.options = RocksDBOptions.from_dict(parameters.options)
         # Every instance has its own directory: a predecessor may still be finishing a snapshot in its own.
         self._id = uuid.uuid4().hex[:16]
@@ -98,6 +107,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._names = FileNames(self._id)
         self._codec = KeyCodec(parameters.key_serializer, parameters.max_parallelism)
         self._catalog = StateCatalog()
+        self._columns = ColumnCache(parameters.tokens, self.options.read_cache_size)
         self._cuts = 0
         self._closed = False
         self._open(RocksStore(self._directory / "db", self.options))
@@ -106,8 +116,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._store = store
         self._scope = BatchScope(store, self._codec)
         self._scope.state_numbers = self._catalog.numbers
-        self._cleanup = CompactionCleanup(store, self.parameters.clock, self.parameters.key_groups)
-        self._reader = OutsideReader(self._catalog, self._scope, self.parameters)
+        self._cleanup = CompactionCleanup(store, self.context, self.parameters)
+        self._reader = OutsideReader(self._catalog, self._scope, self.context, self.parameters)
 
     # -- registration
 
@@ -116,6 +126,41 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         handle = self._catalog.registered.find(descriptor, namespace)
         if handle is not None:
             return handle
+        spec, number = self._prepared(descriptor, namespace)
+        table = self._table(spec, number)
+        self._enter(spec, table)
+        handle = self._handle(spec, table)
+        self._catalog.registered.add(spec, handle)
+        return handle
+
+    def column_state(self, descriptor: StateDescriptor) -> State:
+        """Register the state, or find it again, and return its handle for many keys at once."""
+        handle = self._catalog.registered.find(descriptor, NamespaceKind.VOID)
+        if handle is not None:
+            return handle
+        check_columns(descriptor)
+        if descriptor.kind is StateKind.VALUE:
+            spec, number = self._prepared(descriptor, NamespaceKind.VOID)
+            table = ColumnRows(self._scope, number, spec.value, spec.ttl is not None, self._columns)
+            self._columns.tables.append(table)
+            self._enter(spec, table)
+            self._watch(spec, table)
+            handle = ColumnValueState(spec, self.context, table)
+        else:
+            records = self.state(descriptor)
+            spec = self._catalog.registered.spec(descriptor.name)
+            handle = column_handle(spec, self.context, records)
+        self._catalog.registered.add(spec, handle)
+        return handle
+
+    def column_keys(self, tokens: pa.Array) -> Keys:
+        """The keys of a batch."""
+        self._scope.write_back()
+        self.context.batch = batch = object()
+        return self._columns.keys(tokens, batch)
+
+    def _prepared(self, descriptor: StateDescriptor, namespace: NamespaceKind) -> tuple[StateSpec, int]:
+        """A state that is about to be registered, its restored rows migrated, and its number."""
         spec = spec_of(descriptor, self.parameters.key_serializer, namespace)
         restored = self._catalog.restored.get(spec.name)
         number = self._catalog.number(spec.name)
@@ -132,31 +177,41 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                     migration,
                     self._codec,
                 )
-        table = self._table(spec, number)
+        return spec, number
+
+    def _enter(self, spec: StateSpec, table: AnyRows | ColumnRows) -> None:
         self._catalog.tables[spec.name] = table
         self._scope.tables.append(table)
-        self._watch(spec, table)
-        handle = self._handle(spec, table)
-        self._catalog.registered.add(spec, handle)
-        return handle
 
     def _table(self, spec: StateSpec, number: int) -> AnyRows:
         expiry = spec.expiry
-        if _is_plain_value(spec) and expiry is not None and not expiry.renew_on_read:
+        if _is_plain_value(spec) and expiry is not None and expiry.plain:
             return ExpiringValueRows(self._scope, number, spec.value, expiry, self.context)
         return table_for(
             spec.kind, self._scope, number, spec.serializers, spec.ttl is not None, spec.namespace
         )
 
     def _handle(self, spec: StateSpec, table: AnyRows) -> State:
+        expiry = spec.expiry
+        if expiry is not None and expiry.reported:
+            if self.expired is None:
+                self.expired = []
+            watched = reported(
+                spec, self.context.event if expiry.event_time else self.context, table, self.expired
+            )
+            self._watch(spec, table, watched)
+            return create_handle(spec, self.context, cast("Table", watched))
+        self._watch(spec, table)
         if isinstance(table, ExpiringValueRows):
             return RocksTtlValueState(spec, self.context, table)
         if isinstance(table, ValueRows) and _is_plain_value(spec) and spec.ttl is None:
             return RocksValueState(spec, self.context, table)
         return create_handle(spec, self.context, table)
 
-    def _watch(self, spec: StateSpec, table: RowTable) -> None:
-        if spec.ttl is None or spec.expiry is None or not self.options.ttl_compaction_filter_enabled:
+    def _watch(self, spec: StateSpec, table: RowTable, watched: ReportedTable | None = None) -> None:
+        # What is reported has to be found in time, so it does not wait for compactions to be switched on.
+        allowed = self.options.ttl_compaction_filter_enabled or watched is not None
+        if spec.ttl is None or spec.expiry is None or not allowed:
             return
         strategy = spec.ttl.get_cleanup_strategies().get_rocksdb_compact_filter_cleanup_strategy()
         if strategy is not None:
@@ -167,9 +222,19 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                     table,
                     spec.expiry,
                     max(strategy.query_time_after_num_entries, 1),
-                    strategy.periodic_compaction_time,
+                    strategy.period_ms or (None if watched is None else _REPORT_EVERY_MS),
+                    None if watched is None else partial(self._settle, spec.namespace, watched),
                 )
             )
+
+    def _settle(self, kind: NamespaceKind, watched: ReportedTable, row: bytes) -> None:
+        key, end = self._codec.split(row)
+        token = self._codec.token(key)
+        watched.settle(token if kind is NamespaceKind.VOID else (token, decode_namespace(kind, row, end)))
+
+    def next_expiry(self) -> int | None:
+        """When the next look for what has expired is due, where that is reported."""
+        return self._cleanup.next_pass()
 
     # -- batches
 
@@ -177,12 +242,15 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         """Read the clock and remember the keys; they are fetched together when the first is read."""
         # First what is still pending of the time before this one: tables stamp it as they write it.
         self._scope.begin(tokens)
-        self.context.now = self.parameters.clock.now()
+        self.context.start_batch(self.parameters.clock.now())
 
     def end_batch(self) -> None:
         """Write back what changed, and give the clean-up of expired state its turn."""
+        self.context.batch = None
         self._scope.end()
         self._cleanup.after_batch(self._scope.bytes_written)
+        if self.expired:
+            self._scope.write_back()
 
     def record_processed(self) -> None:
         """Nothing: incremental clean-up is for stores that keep objects; here `CompactionCleanup` does it."""
@@ -224,6 +292,26 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         """Physical entries, expired ones included; counts them one by one."""
         return self._reader.num_entries(state_name)
 
+    def erase(self, token: KeyToken) -> dict[str, int]:
+        """Forget a key in every state, and compact: a deleted row leaves its key in files until then."""
+        counts: dict[str, int] = {}
+        self._scope.write_back()
+        group, key = self._codec.place(token)
+        batch = self._store.new_batch()
+        for name, number in self._catalog.numbers.items():
+            rows = self._store.prefixed(group + number.to_bytes(2, "big") + key)
+            for row, _ in rows:
+                batch.delete(row)
+            if rows:
+                # A list is one row in segments.
+                lists = self._catalog.meta(name).kind is StateKind.LIST
+                counts[name] = len({row[:-8] if lists else row for row, _ in rows})
+        self._store.write(batch)
+        for table in self._catalog.tables.values():
+            table.invalidate()
+        self._store.compact()
+        return counts
+
     def query(
         self, state_name: str, token: KeyToken, namespace: Namespace = VOID, *, accumulator: bool = False
     ) -> tuple[bool, Any]:
@@ -260,10 +348,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             self._remove_empty_directories()
 
     def _canonical_cut(self) -> RocksCut:
-        now = self.parameters.clock.now()
         # Before anything is frozen: a serializer without a usable snapshot declines the checkpoint here.
         metas = [self._catalog.meta(name) for name in self._catalog.numbers]
-        tables = [self._table_of(meta, now) for meta in metas]
+        tables = [self._table_of(meta) for meta in metas]
 
         def release() -> None:
             for table in tables:
@@ -273,7 +360,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
         return RocksCut(metas, lambda: tables, release)
 
-    def _table_of(self, meta: StateMeta, now: int) -> RowStateTable:
+    def _table_of(self, meta: StateMeta) -> RowStateTable:
         return RowStateTable(
             meta,
             self._catalog.serializers(meta.name),
@@ -281,7 +368,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             self._catalog.numbers[meta.name],
             self._codec,
             self.parameters.key_groups,
-            self._catalog.in_full_snapshot(meta.name, now),
+            self._catalog.in_full_snapshot(meta.name, self.context, self.parameters.clock),
             self.options.max_entry_size,
         )
 

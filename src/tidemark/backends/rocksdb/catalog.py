@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from tidemark.backends.registration import RegisteredStates, check_restored
+from tidemark.backends.rocksdb.column_rows import ColumnRows
 from tidemark.backends.rocksdb.columns import CarriedSerializer
 from tidemark.backends.rocksdb.restore import restored_serializers
 from tidemark.backends.rocksdb.tables import AnyRows
+from tidemark.clock import Clock
 from tidemark.errors import StateMigrationException
+from tidemark.state.backend import KeyContext
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.expiry import Living
 from tidemark.state.serializers.base import TypeSerializer
@@ -48,7 +51,7 @@ class StateCatalog:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.registered = RegisteredStates()
-        self.tables: dict[str, AnyRows] = {}
+        self.tables: dict[str, AnyRows | ColumnRows] = {}
         self.restored: dict[str, RestoredRows] = {}
 
     def number(self, name: str) -> int:
@@ -83,10 +86,11 @@ class StateCatalog:
             self.restored[meta.name] = restored
         return restored.serializers
 
-    def in_full_snapshot(self, name: str, now: int) -> Living | None:
+    def in_full_snapshot(self, name: str, context: KeyContext, clock: Clock) -> Living | None:
         """The units of a state that a full snapshot holds; None: all of them."""
-        expiry = self.registered.spec(name).expiry if name in self.registered else None
-        return None if expiry is None else expiry.snapshot_at(now)
+        if name not in self.registered:
+            return None
+        return self.registered.spec(name).in_full_snapshot(context, clock)
 
     def carried_types(self) -> dict[str, str]:
         """`<column>:<state>` -> column type, of restored states whose serializer class is gone."""

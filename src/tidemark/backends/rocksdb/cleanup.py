@@ -11,6 +11,7 @@ them; nothing is deserialised.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from tidemark.backends.rocksdb.cut import stamp_of
 from tidemark.backends.rocksdb.keys import decode_segment, encode_segment, state_prefix
 from tidemark.backends.rocksdb.scope import RowTable
 from tidemark.backends.rocksdb.store import RocksStore, Row, after
-from tidemark.clock import Clock
+from tidemark.state.backend import BackendParameters, KeyContext
 from tidemark.state.descriptors import StateKind
 from tidemark.state.expiry import Expiry
 
@@ -43,23 +44,27 @@ class ExpiringState:
     query_time_after: int
     periodic: int | None
     """Milliseconds after which a pass begins even if little was written."""
+    settle: Callable[[bytes], None] | None = None
+    """Takes out what is expired at the address of a row, where that is reported."""
 
 
 class CompactionCleanup:
     """The passes over one store."""
 
-    def __init__(self, store: RocksStore, clock: Clock, key_groups: tuple[int, int]) -> None:
+    def __init__(self, store: RocksStore, context: KeyContext, parameters: BackendParameters) -> None:
         self._store = store
-        self._clock = clock
-        self._key_groups = key_groups
+        self._context = context
+        self._clock = parameters.clock
+        self._key_groups = parameters.key_groups
         self._states: list[ExpiringState] = []
         self._todo: list[tuple[ExpiringState, int]] = []
         self._resume: bytes | None = None
         self._now = 0
         self._judged = 0
-        """Entries that may still be judged by `_now`."""
+        """Entries of `_judging` that may still be judged by `_now`."""
+        self._judging: ExpiringState | None = None
         self._pass_at_bytes = 0
-        self._last_pass = clock.now()
+        self._last_pass = self._clock.now()
 
     def watch(self, state: ExpiringState) -> None:
         """Include a state in the next passes."""
@@ -77,6 +82,13 @@ class CompactionCleanup:
             self._begin(bytes_written)
         if self._todo:
             self._step(_STEP_ROWS)
+
+    def next_pass(self) -> int | None:
+        """When the next look for something that is reported is due."""
+        periods = [state.periodic for state in self._states if state.settle and state.periodic]
+        if not periods:
+            return None
+        return self._clock.now() if self._todo else self._last_pass + min(periods)
 
     def run(self, bytes_written: int) -> None:
         """A whole pass, now."""
@@ -119,6 +131,9 @@ class CompactionCleanup:
                 self._drop_expired(state, rows)
 
     def _drop_expired(self, state: ExpiringState, rows: list[Row]) -> None:
+        if state.settle is not None:
+            self._settle_expired(state, state.settle, rows)
+            return
         batch = self._store.new_batch()
         dropped = seen = 0
         for row, raw in rows:
@@ -139,10 +154,18 @@ class CompactionCleanup:
                 "Dropped %d of %d entries of state '%s', expired at %d.", dropped, seen, state.name, self._now
             )
 
+    def _settle_expired(self, state: ExpiringState, settle: Callable[[bytes], None], rows: list[Row]) -> None:
+        for row, raw in rows:
+            units = decode_segment(raw) if state.kind is StateKind.LIST else [raw]
+            now = self._time(state, len(units))
+            if any(state.expiry.is_expired(stamp_of(unit), now) for unit in units):
+                settle(row)
+
     def _time(self, state: ExpiringState, entries: int) -> int:
         """The time by which the next entries are judged; the clock is read again after so many of them."""
-        if self._judged <= 0:
-            self._now = self._clock.now()
+        if self._judged <= 0 or state is not self._judging:
+            self._judging = state
+            self._now = self._context.time_of(state.expiry, self._clock)
             self._judged = state.query_time_after
         self._judged -= entries
         return self._now

@@ -134,6 +134,29 @@ class KeyCodec:
         joined = rows.tobytes()
         return [joined[at : at + width] for at in range(0, len(joined), width)]
 
+    def row_keys(self, tokens: NDArray[Any], state: bytes) -> tuple[list[bytes], NDArray[Any]]:
+        """Row keys of many tokens in a state without namespace, sorted, and where each came from.
+
+        Args:
+            tokens: 64-bit integers, or objects.
+            state: Of which state.
+        """
+        if tokens.dtype.kind == "O" or not self._plain_long:
+            rows = self.rows(tokens.tolist(), state)
+            places = sorted(range(len(rows)), key=rows.__getitem__)
+            return [rows[at] for at in places], np.array(places, np.int64)
+        # Sorted as numbers: group, then key as an unsigned one, which is the order of the bytes.
+        keys = tokens.astype(">i8")
+        groups = key_groups_of(stable_hash_words(keys.view("<u8"), 8), self._max_parallelism)
+        order = np.argsort(tokens.view(np.uint64))
+        order = order[np.argsort(groups[order], kind="stable")]
+        joined = np.empty((len(keys), _HEAD + 8), np.uint8)
+        joined[:, :2] = groups[order].astype(">u2").view(np.uint8).reshape(-1, 2)
+        joined[:, 2:_HEAD] = np.frombuffer(state, np.uint8)
+        joined[:, _HEAD:] = keys[order].view(np.uint8).reshape(-1, 8)
+        data, width = joined.tobytes(), _HEAD + 8
+        return [data[at : at + width] for at in range(0, len(data), width)], order
+
     def _fixed_width_keys(self, tokens: Sequence[KeyToken]) -> NDArray[Any]:
         """Key bytes, one row per token."""
         if self._plain_long:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.backends.outside import OutsideView
 from tidemark.backends.rocksdb.catalog import StateCatalog
+from tidemark.backends.rocksdb.column_rows import ColumnRows
 from tidemark.backends.rocksdb.cut import stamp_of
 from tidemark.backends.rocksdb.keys import decode_namespace, decode_segment, encode_namespace, state_prefix
 from tidemark.backends.rocksdb.scope import BatchScope
@@ -18,7 +19,7 @@ from tidemark.state.descriptors import StateKind
 from tidemark.state.namespace import Namespace, NamespaceKind
 
 if TYPE_CHECKING:
-    from tidemark.state.backend import BackendParameters, KeyToken
+    from tidemark.state.backend import BackendParameters, KeyContext, KeyToken
 
 __all__ = ["OutsideReader"]
 
@@ -28,16 +29,19 @@ class _Known:
     """Where a state lies, registered or merely restored, and what is to be seen of it."""
 
     number: int
-    table: AnyRows
+    table: AnyRows | ColumnRows
     view: OutsideView
 
 
 class OutsideReader:
     """Answers what `KeyedStateBackend` offers beside handles; changes nothing but the pending writes."""
 
-    def __init__(self, catalog: StateCatalog, scope: BatchScope, parameters: BackendParameters) -> None:
+    def __init__(
+        self, catalog: StateCatalog, scope: BatchScope, context: KeyContext, parameters: BackendParameters
+    ) -> None:
         self._catalog = catalog
         self._scope = scope
+        self._context = context
         self._parameters = parameters
 
     def keys(self, name: str, namespace: Namespace, limit: int | None) -> list[KeyToken]:
@@ -93,7 +97,7 @@ class OutsideReader:
             serializers = catalog.restored[name].readers()
             table = table_for(meta.kind, self._scope, number, serializers, meta.ttl, meta.namespace)
             return _Known(number, table, OutsideView.of_restored(meta, serializers.map_key))
-        view = OutsideView.of(catalog.registered.spec(name), self._parameters.clock.now())
+        view = OutsideView.of(catalog.registered.spec(name), self._context, self._parameters.clock)
         return _Known(catalog.numbers[name], catalog.tables[name], view)
 
     def _rows(self, number: int) -> Iterator[Row]:

@@ -81,17 +81,23 @@ class BatchScope:
     def put_rows(self, raws: dict[bytes, bytes]) -> None:
         """Write many rows, each with its value; sorted, which RocksDB inserts twice as fast."""
         rows = sorted(raws)
+        self.put_sorted(rows, list(map(raws.__getitem__, rows)))
+
+    def put_sorted(self, rows: list[bytes], raws: list[bytes]) -> None:
+        """Like `put_rows`, for rows that are in order already."""
         for start in range(0, len(rows), _WRITE_CHUNK):
             self.flush_rows()
-            chunk = rows[start : start + _WRITE_CHUNK]
+            chunk = list(
+                zip(rows[start : start + _WRITE_CHUNK], raws[start : start + _WRITE_CHUNK], strict=True)
+            )
             put = self._writer().put
-            for row in chunk:
-                put(row, raws[row])
+            for row, raw in chunk:
+                put(row, raw)
             self._rows = len(chunk)
             if self._batch.size_in_bytes() > self._most:
                 # Only then can one of them be too large.
-                for row in chunk:
-                    self._check(row, raws[row])
+                for row, raw in chunk:
+                    self._check(row, raw)
 
     def _check(self, row: bytes, raw: bytes) -> None:
         if len(raw) <= self._most and len(row) <= self._most:

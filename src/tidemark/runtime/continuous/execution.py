@@ -78,7 +78,6 @@ class ContinuousExecution(JobExecution):
         super().__init__(
             graph, settings, job_id, engine, make_continuous_source, clock, storage, backend, leadership
         )
-        self._enumerated = {k: s for k, s in self.sources.items() if isinstance(s, EnumeratedSource)}
         self._tasks = engine.tasks
         self._aligned = settings.checkpointing.mode is not CheckpointingMode.AT_LEAST_ONCE
         self._outputs = TaskOutputs(self._tasks)
@@ -100,12 +99,19 @@ class ContinuousExecution(JobExecution):
         self._limits: dict[str, int] = {}
         self._moved = False
         self._drained = False
+        self._read_before = 0
+        """Records of earlier attempts."""
+
+    @property
+    def _enumerated(self) -> dict[int, EnumeratedSource]:
+        return {k: s for k, s in self.sources.items() if isinstance(s, EnumeratedSource)}
 
     # Attempts
 
     def start_attempt(self) -> None:
         """Bring everything to the newest usable snapshot, then start the tasks."""
         self._forget_tasks()
+        self._read_before = self.progress.records
         super().start_attempt()
         self.engine.start_tasks(self._directive_of_tasks())
         for source in self._enumerated.values():
@@ -344,7 +350,8 @@ class ContinuousExecution(JobExecution):
         commits = {
             sink.vertex.uid: data for sink in self.sinks.values() if (data := sink.prepare(checkpoint_id))
         }
-        self.progress.cut(checkpoint_id)
+        read = sum(event.records_in for event in told)
+        self.progress.cut(checkpoint_id, self._read_before + read)
         self.epoch += 1
         return DriverState(
             positions, commits, self._marks(told), self._partition_marks(told), self.epoch, self.lineage

@@ -169,6 +169,8 @@ class ContinuousTask:
         self._learnt = 0
         self._ticked = now
         self._told = self._published = now
+        self._reported = 0
+        """Records the driver has been told of."""
         self._progress_ms = min([_PROGRESS_MS, *self._time.update_intervals()])
         self._finished = False
         self._read_at = 0
@@ -257,6 +259,9 @@ class ContinuousTask:
     def patience(self) -> float:
         """Seconds after which `step` may have something to do though nothing has come."""
         now = self._clock.now()
+        if self._barriers:
+            # Only answers can bring it on; now and then it is looked how long a loop has taken.
+            return self._interval() / 1000
         due = [self._ticked + self._interval(), *self._timers.values()]
         polled = [reading for reading in self._readings if reading.reader.wake_fd() is None]
         if polled and not (self._paused or self._barriers or self._is_backlogged()):
@@ -370,7 +375,13 @@ class ContinuousTask:
     # Time
 
     def refresh(self) -> None:
-        """Ask subtasks that other tasks may have moved how far they are."""
+        """Ask subtasks that other tasks may have moved how far they are.
+
+        Nothing is asked while a barrier waits until nothing is under way: it would wait for that, too, and for ever
+        where answers take longer than it is until the next question.
+        """
+        if self._barriers:
+            return
         for vertex, exchange in self._exchanges.items():
             if exchange.vertex.kind is not NodeKind.SOURCE:
                 claim = self.claim(vertex)
@@ -391,7 +402,7 @@ class ContinuousTask:
     def _pass_time(self) -> None:
         """Refresh when it is time, tell slots what is new, and touch those that have a timer due."""
         now = self._clock.now()
-        if not 0 <= now - self._ticked < self._interval():
+        if not self._barriers and not 0 <= now - self._ticked < self._interval():
             self._ticked = now
             if self._directive.watermark_interval_ms:
                 self._time.tick(now)
@@ -400,7 +411,8 @@ class ContinuousTask:
             self._advance_time()
         if self._settling and not self._is_under_way() and not self._time.changed:
             self._settling = False
-        due = [place for place, at in self._timers.items() if at <= now]
+        # For the same reason as in `refresh` timers fire behind a barrier that waits: some set the next one at once.
+        due = [] if self._barriers else [place for place, at in self._timers.items() if at <= now]
         for vertex, slot in due:
             del self._timers[vertex, slot]
             self._exchanges[vertex].touch(slot)
@@ -431,6 +443,8 @@ class ContinuousTask:
         encoded = pickle.dumps(request, 5)
         for exchange in self._exchanges.values():
             exchange.barrier(encoded)
+        # With this step the driver is told what was read in front of it.
+        self._told = self._clock.now() - self._progress_ms
         return True
 
     def _acknowledgement(self, checkpoint_id: int) -> TaskAcknowledged:
@@ -447,6 +461,7 @@ class ContinuousTask:
             self._close_parts(),
             self._time.marks(),
             self._time.partition_marks(),
+            self._reported + self._flow.report.records_in,
         )
 
     def _close_parts(self) -> dict[int, list[Any]]:
@@ -507,6 +522,7 @@ class ContinuousTask:
                 self.latency.take(),
             )
         )
+        self._reported += report.records_in
         report.records_in = 0
         report.records_out.clear()
         report.side_records.clear()

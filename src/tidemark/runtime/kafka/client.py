@@ -15,7 +15,7 @@ from typing import Any
 from tidemark.api.connectors.kafka.properties import ClientProperties
 from tidemark.errors import ConfigError, StorageError, StorageVerdict, TidemarkError
 
-__all__ = ["KafkaClients", "confluent", "is_fenced"]
+__all__ = ["QUIET", "KafkaClients", "confluent", "is_fenced"]
 
 _log = logging.getLogger("tidemark.kafka")
 
@@ -37,6 +37,8 @@ _REFUSED = (
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 )
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+QUIET = {"log_level": "3"}
+"""Errors only: a client for a question warns of every property that is meant for another kind of client."""
 _APPEARS_S = 3.0
 """How long a topic may take to be known everywhere after it was made."""
 
@@ -93,7 +95,7 @@ class KafkaClients:
         from confluent_kafka.admin import AdminClient
 
         with self.mapped("make a client"):
-            return AdminClient(self._with(settings), logger=_log)
+            return AdminClient(self._with({**QUIET, **settings}), logger=_log)
 
     def _with(self, settings: dict[str, Any]) -> dict[str, Any]:
         # What we set ourselves wins: the connector depends on it.
@@ -137,6 +139,9 @@ class KafkaClients:
             yield
         except kafka.KafkaException as exc:
             raise self.error(exc.args[0], doing, topic=topic) from None
+        except SystemError:
+            # What the client's C code leaves of a fatal error that came twice.
+            raise StorageError(f"{self.what} cannot {doing}: its client has failed for good.") from None
         except (TypeError, ValueError) as exc:
             raise ConfigError(self._properties.redacted(f"{self.what} cannot {doing}: {exc}.")) from None
 

@@ -52,6 +52,11 @@ class ClaimedSink(TransactionalSink):
         """The area of this driver's claim."""
         return None if self._claim is None else join(self._base, self._claim.area)
 
+    @property
+    def claimed_at(self) -> tuple[str, str] | None:
+        """Where the claim is, once there is one."""
+        return None if self._claim is None else (self._base, self._directory)
+
     def verify_claim(self) -> None:
         """Compare the claim with what is in the sink's own place."""
         if self._claim is not None:
@@ -78,6 +83,23 @@ class ClaimedSink(TransactionalSink):
         for name in self._place.names(self._claim.area):
             if name not in stays:
                 self._place.remove(f"{self._claim.area}/{name}")
+
+    def _release(self, kept: Iterable[StagedFile] = (), *, restorable: bool, keep: bool) -> None:
+        """The job is over: give the claim up; one that is lost is left alone.
+
+        Args:
+            kept: Files that stay staged whatever else goes.
+            restorable: Whether the area, and the note in it, is to be found by another driver.
+            keep: Whether all that is staged stays.
+        """
+        self._prepared, self._pending = {}, []
+        if self._claim is None:
+            return
+        with self._mapped("closed"):
+            if self._claim.is_held() and not keep:
+                self._sweep(kept)
+            self._claim.release(keep_area=restorable)
+        self._claim = None
 
     @property
     def _place(self) -> Place:

@@ -65,6 +65,10 @@ class DriverSink(Protocol):
     def staging(self) -> str | None:
         """Where tasks put what the driver will publish; None if they send it instead."""
 
+    @property
+    def claimed_at(self) -> tuple[str, str] | None:
+        """Base path, and directory below it, of what was claimed; None if nothing was."""
+
     def take(self, rows: Iterable[bytes], staged: list[Any], epoch: int) -> None:
         """An epoch succeeded: rows its tasks sent, files they staged."""
 
@@ -127,6 +131,11 @@ class UnclaimedSink:
     @property
     def staging(self) -> str | None:
         """Tasks send what they have."""
+        return None
+
+    @property
+    def claimed_at(self) -> tuple[str, str] | None:
+        """Nothing is claimed."""
         return None
 
     def claim(

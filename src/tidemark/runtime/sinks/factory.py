@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tidemark.api.connectors.base import DeliveryGuarantee
 from tidemark.api.connectors.file_system import FileSink
+from tidemark.api.executor import JobSettings
 from tidemark.api.specs import (
     CollectSinkSpec,
     FileSinkSpec,
     ForeachBatchSinkSpec,
+    KafkaSinkSpec,
     PrintSinkSpec,
     SinkSpec,
     SparkWriterSinkSpec,
 )
-from tidemark.config import Configuration, Options
+from tidemark.config import Options
 from tidemark.formats.files import BinaryOutput, BulkWriter
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Vertex
@@ -58,14 +61,39 @@ def make_part(
         case CollectSinkSpec():
             return CollectTaskSink(vertex)
         case FileSinkSpec():
-            token = staging_token(plan.job_id, vertex.id)
-            unique = f"{partition}-{token}-{directive.attempt}-{part}"
+            unique = _unique(plan, directive, vertex, partition, part)
             return _file_sink(vertex, directive.staging[vertex.id], unique)
+        case KafkaSinkSpec():
+            return _kafka_task_sink(plan, directive, vertex, partition, part)
     raise AssertionError(f"no task side for {type(vertex.spec).__name__}")
 
 
-def make_driver_sink(vertex: Vertex, job_id: str, configuration: Configuration) -> DriverSink:
-    """Driver side of a sink."""
+def _unique(
+    plan: JobPlan, directive: EpochDirective | TaskDirective, vertex: Vertex, partition: int, part: int
+) -> str:
+    """Part of a file's name that no other task, epoch or attempt of any job has."""
+    return f"{partition}-{staging_token(plan.job_id, vertex.id)}-{directive.attempt}-{part}"
+
+
+def _kafka_task_sink(
+    plan: JobPlan, directive: EpochDirective | TaskDirective, vertex: Vertex, partition: int, part: int
+) -> TaskSink:
+    # On use: most jobs have no Kafka.
+    from tidemark.runtime.sinks.kafka_task import KafkaStagingTaskSink, KafkaTaskSink
+
+    staging = directive.staging.get(vertex.id)
+    if staging is None:
+        return KafkaTaskSink(vertex)
+    return KafkaStagingTaskSink(vertex, staging, _unique(plan, directive, vertex, partition, part))
+
+
+def make_driver_sink(vertex: Vertex, job_id: str, settings: JobSettings) -> DriverSink:
+    """Driver side of a sink.
+
+    Raises:
+        ConfigError: The job's settings do not allow the guarantee of the sink.
+    """
+    configuration = settings.configuration
     match vertex.spec:
         case PrintSinkSpec():
             return PrintSink(vertex)
@@ -74,11 +102,27 @@ def make_driver_sink(vertex: Vertex, job_id: str, configuration: Configuration) 
         case FileSinkSpec(sink=sink):
             allow_missing = configuration.get(Options.CHECKPOINTING_ALLOW_MISSING_OUTPUT)
             return FilesSink(vertex, sink.base_path, job_id, Compaction.of(sink), allow_missing=allow_missing)
+        case KafkaSinkSpec():
+            return _kafka_driver_sink(vertex, job_id, settings)
         case ForeachBatchSinkSpec():
             return ForeachBatchSink(vertex)
         case SparkWriterSinkSpec():
             return SparkWriterSink(vertex)
     raise AssertionError(f"no driver side for {type(vertex.spec).__name__}")
+
+
+def _kafka_driver_sink(vertex: Vertex, job_id: str, settings: JobSettings) -> DriverSink:
+    # On use: most jobs have no Kafka.
+    from tidemark.runtime.sinks.kafka_driver import KafkaExactlyOnceSink, KafkaImmediateSink
+    from tidemark.runtime.sinks.kafka_staging import staging_directory
+
+    configuration = settings.configuration
+    timeout_ms = configuration.get(Options.KAFKA_CONNECTION_TIMEOUT)
+    if vertex.spec.sink.delivery_guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+        return KafkaImmediateSink(vertex, timeout_ms)
+    directory = staging_directory(vertex, settings)
+    allow_missing = configuration.get(Options.CHECKPOINTING_ALLOW_MISSING_OUTPUT)
+    return KafkaExactlyOnceSink(vertex, directory, job_id, timeout_ms, allow_missing=allow_missing)
 
 
 def _file_sink(vertex: Vertex, staging: str, unique: str) -> FileTaskSink:

@@ -444,14 +444,7 @@ class FilesSink(ClaimedSink):
         What is published stays noted where snapshots remain that a job could be started from, and files that
         one of them covers stay staged if they could not be published.
         """
-        self._prepared, self._pending = {}, []
-        if self._claim is None:
-            return
-        with self._mapped("closed"):
-            if self._claim.is_held() and not (restorable and self._owing):
-                self._sweep(self._covered)
-            self._claim.release(keep_area=restorable)
-        self._claim = None
+        self._release(self._covered, restorable=restorable, keep=restorable and self._owing)
 
     # Files
 

@@ -58,8 +58,8 @@ class StagedOutput:
                     "long name. Shorten the prefix or suffix in OutputFileConfig."
                 ) from exc
             raise StorageError(
-                f"The file sink cannot write '{self.staged}': {exc}. If its directory is gone, another driver "
-                "may have taken the sink over.",
+                f"A sink cannot stage '{self.staged}': {exc}. If its directory is gone, another driver may have taken "
+                "the sink over.",
                 path=self.staged,
             ) from exc
         self._hash = xxhash.xxh3_128()

@@ -30,6 +30,7 @@ from tidemark.state.serializers.containers import (
     PrimitiveArraySerializer,
 )
 from tidemark.state.serializers.dataclass import DataclassSerializer, StoredField
+from tidemark.state.serializers.numpy_arrays import NumpyArraySerializer
 from tidemark.state.serializers.pickled import PickleSerializer
 from tidemark.state.serializers.rows import RowSerializer
 from tidemark.state.serializers.temporal import (
@@ -40,6 +41,7 @@ from tidemark.state.serializers.temporal import (
 )
 from tidemark.state.serializers.tuples import TupleSerializer
 from tidemark.types.avro import GenericRecordAvroTypeInfo
+from tidemark.types.numpy_types import NumpyArrayTypeInfo
 from tidemark.types.typeinfo import (
     BasicArrayTypeInfo,
     BasicType,
@@ -120,6 +122,8 @@ def _build(type_info: TypeInformation) -> TypeSerializer[Any]:
     if isinstance(type_info, DataclassTypeInfo):
         stored = [StoredField(f.name, f.declared, serializer_for(f.type_info)) for f in type_info.fields]
         return DataclassSerializer(type_info.cls, stored)
+    if isinstance(type_info, NumpyArrayTypeInfo):
+        return NumpyArraySerializer(type_info.dtype, type_info.shape)
     if isinstance(type_info, GenericRecordAvroTypeInfo):
         return AvroSerializer(type_info.schema)
     raise TypeError(f"There is no serializer for {type_info!r}; wrap one of your own with Types.SERIALIZED.")

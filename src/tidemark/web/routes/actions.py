@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tidemark.config.options import MAX_PARALLELISM_LIMIT
 from tidemark.errors import TidemarkError
 from tidemark.futures import CompletableFuture
 from tidemark.paths import absolute
@@ -58,7 +59,7 @@ def _directory(given: str | None) -> str | None:
 
 
 def _started(
-    call: Call, kind: str, wanted: str | None, start: Callable[[], CompletableFuture[str]]
+    call: Call, kind: str, wanted: str | None, start: Callable[[], CompletableFuture[str]], status: int = 202
 ) -> Answer:
     """The id to poll."""
     if wanted is not None and not (0 < len(wanted) <= 64 and wanted.replace("-", "").isalnum()):
@@ -71,7 +72,8 @@ def _started(
             raise error
         return future
 
-    return Answer({"request-id": call.triggers.begin(call.path["jobid"], kind, start_or_refuse, wanted)}, 202)
+    begun = call.triggers.begin(call.path["jobid"], kind, start_or_refuse, wanted)
+    return Answer({"request-id": begun}, status)
 
 
 def _check_format(wanted: str | None) -> None:
@@ -135,13 +137,18 @@ def _cancel(call: Call) -> Answer:
     return Answer({}, 202)
 
 
-def _rescale(call: Call) -> Any:
+def _rescale(call: Call) -> Answer:
     call.job()
-    raise ApiError(
-        501,
-        "A job cannot be rescaled from outside: only its program can build its graph again. Stop it with a savepoint "
-        "(POST /jobs/:id/stop) and start it with 'tidemark run -s PATH -p N'.",
-    )
+    given = call.query.get("parallelism", "")
+    if len(given) > 5 or not (
+        given.isascii() and given.isdigit() and 1 <= int(given) <= MAX_PARALLELISM_LIMIT
+    ):
+        raise ApiError(400, f"'parallelism' must be a number from 1 to {MAX_PARALLELISM_LIMIT}.")
+    return _started(call, "rescaling", None, lambda: _running(call).rescale(int(given)), 200)
+
+
+def _rescale_status(call: Call) -> dict[str, Any]:
+    return _outcome(_found(call, call.path["jobid"], "rescaling"), {})
 
 
 def _outcome(operation: Operation, result: dict[str, Any]) -> dict[str, Any]:
@@ -271,8 +278,9 @@ ROUTES = (
         status=202,
     ),
     Route("PATCH", _JOB, _cancel, "Cancel a job", ("mode",), status=202),
-    Route("POST", f"{_JOB}/rescaling", _rescale, "Refused: says what to do instead", ("parallelism",)),
-    Route("PATCH", f"{_JOB}/rescaling", _rescale, "Refused: says what to do instead", ("parallelism",)),
+    Route("POST", f"{_JOB}/rescaling", _rescale, "Go on with another parallelism", ("parallelism",)),
+    Route("PATCH", f"{_JOB}/rescaling", _rescale, "Go on with another parallelism", ("parallelism",)),
+    Route("GET", f"{_JOB}/rescaling/{{triggerid}}", _rescale_status, "How a rescaling went"),
     Route(
         "POST", "/savepoint-disposal", _dispose, "Delete a savepoint", body=("savepoint-path",), status=202
     ),

@@ -233,6 +233,42 @@ def test_a_barrier_that_was_given_up_is_not_sent(task):
     assert task.acknowledged() == [2]
 
 
+def test_a_barrier_is_sent_though_every_answer_takes_longer_than_time_is_asked_for(task):
+    """The input has ended here and not elsewhere: the task asks every few milliseconds how far time is."""
+    task.read()
+    task.settle()
+    task.clock.advance(1000)
+    task.task.step()
+    assert task.task.waiting(), "a question is under way"
+
+    task.inject(1)
+    for _ in range(5):
+        task.clock.advance(1000)
+        if task.task.waiting():
+            task.link.answer(watermark=MIN_WATERMARK)
+        task.task.step()
+        task.task.refresh()
+
+    assert task.acknowledged() == [1]
+
+
+def test_a_barrier_is_sent_though_a_timer_sets_the_next_one_at_once(task):
+    task.inject(1)
+    task.task.step()
+    for _ in range(5):
+        if task.task.waiting():
+            task.link.answer(watermark=MIN_WATERMARK, timer=task.clock.now())
+        task.task.step()
+    assert task.acknowledged() == [1]
+
+    task.inject(2)
+    for _ in range(5):
+        task.link.answer(watermark=MIN_WATERMARK, timer=task.clock.now())
+        task.task.step()
+    assert task.acknowledged() == [1, 2]
+    assert task.link.kinds()[-1] == TOUCH, "timers fire behind the barrier"
+
+
 def test_a_paused_task_reads_nothing(task):
     task.task.obey(Pause())
     task.read()

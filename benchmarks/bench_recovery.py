@@ -1,0 +1,121 @@
+"""How long a job of a million keys stands still when one of its slots dies, or freezes.
+
+`make bench-recovery`. A job on Spark with 2 slots over a million keys, a checkpoint every two seconds, local recovery:
+- one slot is killed with SIGKILL once every key is part of a checkpoint: time until the next epoch is done, and what of
+  it was noticing the loss and starting the attempt (launching a slot, restoring both, rewinding the source);
+- one slot is stopped with SIGSTOP: time until it is given up, beside its `heartbeat.timeout`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import jobs
+from jobs import RunningJob, attach, discard, endless_rows, environment
+from measure import EpochLog, Table, epoch_log, median, progress, spread, tuned_session
+from suite.work import Rows
+
+from tidemark import RestartStrategies
+
+EPOCH_ROWS = 100_000
+TARGET_S = 3.0
+HEARTBEAT_S = 3.0
+
+
+def start(spark: Any, log: EpochLog, folder: Path, backend: str, rows: Rows) -> RunningJob:
+    env = environment(
+        backend,
+        2,
+        folder,
+        2_000,
+        state__backend__local_recovery="true",
+        heartbeat__interval="500 ms",
+        heartbeat__timeout=f"{HEARTBEAT_S:.0f} s",
+    )
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1000, 0))
+    attach(env, endless_rows(spark, rows, EPOCH_ROWS), "value", rows).add_sink(discard()).uid("sink")
+    return RunningJob(log, env, f"recovery-{backend}")
+
+
+def covered(job: RunningJob, records: int) -> None:
+    """Wait until a checkpoint has completed that began behind so many records."""
+    job.wait("every key exists", lambda: job.records >= records)
+    known = job.checkpoints()[0].checkpoint_id if job.checkpoints() else 0
+    job.wait(
+        "a checkpoint", lambda: bool(job.checkpoints()) and job.checkpoints()[0].checkpoint_id > known + 1
+    )
+
+
+def recovery(job: RunningJob, sent: int) -> tuple[float, float, float]:
+    """Seconds until the loss was noticed, of starting the attempt, and until the first epoch behind it was done."""
+    runner = job.client.runner
+    failures, attempts = len(runner.attempt_failures), len(job.log.attempts)
+    began = time.perf_counter()
+    os.kill(runner.execution.engine.slot_pids()[0], sent)
+    job.wait("the loss", lambda: len(runner.attempt_failures) > failures, 0.002)
+    noticed = time.perf_counter() - began
+    job.wait("the attempt", lambda: len(job.log.attempts) > attempts, 0.002)
+    attempt = job.log.attempts[-1]
+    job.wait("an epoch", lambda: job.busy_epochs[-1].started > attempt.ended, 0.002)
+    epoch = next(epoch for epoch in job.busy_epochs if epoch.started > attempt.ended)
+    return noticed, attempt.seconds, epoch.ended - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--backends", nargs="+", default=["heap", "rocksdb"])
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    # Slots do not have this module.
+    cloudpickle.register_pickle_by_value(jobs)
+    rows = Rows(records=arguments.keys * 100, keys=arguments.keys)
+    spark = tuned_session("recovery")
+    table = Table()
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-bench-"))
+    try:
+        with epoch_log() as log:
+            for backend in arguments.backends:
+                progress(f"{backend}: {arguments.keys:,} keys")
+                (folder / backend).mkdir()
+                job = start(spark, log, folder / backend, backend, rows)
+                covered(job, arguments.keys)
+                found = []
+                for _ in range(arguments.repetitions):
+                    found.append(recovery(job, signal.SIGKILL))
+                    covered(job, 0)
+                table.title(f"{backend}, a slot is killed")
+                whole = [total for _, _, total in found]
+                table.row(
+                    "noticed",
+                    f"{median([f[0] for f in found]):.2f} s",
+                    spread([f[0] for f in found], digits=2),
+                )
+                table.row(
+                    "attempt",
+                    f"{median([f[1] for f in found]):.2f} s",
+                    spread([f[1] for f in found], digits=2),
+                )
+                met = median(whole) < TARGET_S
+                table.row("next epoch done", f"{median(whole):.2f} s", spread(whole, digits=2), met)
+                noticed, _, _ = recovery(job, signal.SIGSTOP)
+                table.row(f"frozen slot given up (timeout {HEARTBEAT_S:.0f} s)", f"{noticed:.2f} s")
+                job.client.cancel().result(120)
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    table.exit()
+
+
+if __name__ == "__main__":
+    main()

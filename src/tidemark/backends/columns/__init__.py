@@ -1,0 +1,1 @@
+"""State by column: what the backends share of it."""
