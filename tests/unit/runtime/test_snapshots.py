@@ -70,7 +70,7 @@ class Job:
             JobSettings(checkpointing=CheckpointSettings(interval=10, tolerable_failures=9)),
             StoragePlan(self.storage, self.storage, "/root", StorageChoice()),
             BackendChoice("heap", True),
-            None,
+            (),
         )
         self.snapshots.new_attempt(frozenset({0}), first=True)
 
