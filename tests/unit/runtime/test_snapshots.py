@@ -43,6 +43,9 @@ class Noted:
         if self.claim_lost is not None:
             raise self.claim_lost
 
+    def announce(self, snapshot):
+        self.announced = snapshot.checkpoint_id
+
     def complete(self, checkpoint_id):
         self.calls.append(("complete", checkpoint_id))
         if self.commit_fails is not None:
