@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser kafka reference demo test test-fast chaos chaos-kafka chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-coordinator bench-recovery bench-evolution bench-query bench-page bench-web bench-latency clean
+.PHONY: help setup java browser kafka reference demo test test-fast chaos chaos-kafka chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-coordinator bench-recovery bench-evolution bench-query bench-page bench-web bench-latency bench-kafka bench-barriers clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,12 @@ bench-columns: setup ## benchmark state by column beside state by record
 
 bench-latency: java ## benchmark latency: continuous beside epochs and PyFlink
 	$(PY) benchmarks/bench_latency.py
+
+bench-barriers: java ## benchmark barriers: checkpoints of a million keys, alignment under back-pressure
+	$(PY) benchmarks/bench_barriers.py
+
+bench-kafka: kafka ## benchmark the Kafka connectors against a broker
+	$(PY) benchmarks/bench_kafka.py
 
 bench-runtime: java ## benchmark whole jobs on Spark
 	$(PY) benchmarks/bench_runtime.py

@@ -92,7 +92,7 @@ class Slot:
 
     def take(self, flags: int, frame: Any) -> int:
         """Process a frame; bytes of the answer."""
-        if self.operator.columnar:
+        if self.operator.columnar and self.source.is_column(flags):
             self.operator.process_columns(0, self.source.decode_columns(flags, frame), self.out)
         else:
             for batch in self.source.decode_parts(flags, frame, self.operator.batch_limit):

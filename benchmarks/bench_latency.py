@@ -3,14 +3,17 @@
 Work: a process sends lines with the time of their creation over a socket at a fixed rate; they are split, keyed,
 counted in a `ValueState`, and a `SinkFunction` notes their age. The same program runs in both modes, one after the
 other, and PyFlink's thread mode reads from the same kind of sender. The first half of a run is warming up and left out.
-Each rate is run a second time with up to 100,000 keys and a checkpoint each second. Throughput: a
-`NumberSequenceSource` read by tasks in Python, as fast as the job can.
+Each rate is run a second time over a state of 100,000 keys with a checkpoint each second. The ages over all rates are
+written to `latency.json` in the results and drawn in `latency.png`. Throughput: a `NumberSequenceSource` read by tasks
+in Python, as fast as the job can. What barriers cost is `bench_barriers.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +22,7 @@ from typing import Any
 from jobs import environment
 from measure import Table, progress, tuned_session
 from suite.latency import Ticker, figures_of, noted_ages
-from suite.peers import run_case
+from suite.peers import PeerMissingError, python_of, run_case
 from suite.tidemark_cases import CountAndPass, NoteLatency
 from suite.worker import Case
 
@@ -29,6 +32,9 @@ PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 MODES = ("continuous", "epochs")
 PARTS = (*MODES, "flink", "throughput")
 PATIENCE_S = 600.0
+KEYS = 100_000
+"""Of the state that is in every checkpoint."""
+RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def split_line(line: str) -> tuple[int, int]:
@@ -52,7 +58,8 @@ def run_latency(mode: str, case: Case) -> dict[str, Any]:
         env = environment("heap", 2, folder / "checkpoints", case.checkpoint_ms, **settings)
         lines = env.socket_text_stream("127.0.0.1", ticker.port)
         keyed = lines.map(split_line, PAIR).key_by(lambda pair: pair[0], Types.LONG())
-        keyed.process(CountAndPass(), output_type=Types.LONG()).add_sink(NoteLatency(folder))
+        ages = keyed.process(CountAndPass(), output_type=Types.LONG()).filter(lambda created: created > 0)
+        ages.add_sink(NoteLatency(folder))
         client = env.execute_async(f"latency-{mode}")
         # A job that fails leaves the sender without its reader.
         client.get_job_execution_result().add_done_callback(lambda _done: ticker.stop())
@@ -61,7 +68,7 @@ def run_latency(mode: str, case: Case) -> dict[str, Any]:
         except ValueError:
             client.get_job_execution_result().result(PATIENCE_S)
             raise
-        wait_until(lambda: client.get_progress()["records"] >= sent)
+        wait_until(lambda: client.get_progress()["records"] >= sent + case.options.get("fill", 0))
         client.stop_with_savepoint(True, str(folder / "savepoints")).result(PATIENCE_S)
         client.get_job_execution_result().result(PATIENCE_S)
         return figures_of(noted_ages(folder), sent)
@@ -83,6 +90,20 @@ def run_throughput(mode: str, records: int) -> float:
     return records / (time.perf_counter() - started)
 
 
+def draw(figures: list[dict[str, Any]]) -> None:
+    """Keep the figures, and draw them over the rates if matplotlib can be had."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "latency.json").write_text(json.dumps(figures, indent=2))
+    try:
+        interpreter = python_of("plot")
+    except PeerMissingError as exc:
+        print(f"No plot: {exc}")
+        return
+    script = Path(__file__).resolve().parent / "suite" / "latency_plot.py"
+    subprocess.run([str(interpreter), str(script), str(RESULTS)], check=True)
+    print(f"\n{RESULTS / 'latency.png'}")
+
+
 def show(table: Table, what: str, figures: dict[str, Any]) -> None:
     correct = "" if figures["correct"] else "EVENTS ARE MISSING"
     table.row(what, f"{figures['p50_ms']:.1f} / {figures['p99_ms']:.1f} ms", correct)
@@ -90,7 +111,7 @@ def show(table: Table, what: str, figures: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rates", type=int, nargs="+", default=[1_000, 10_000])
+    parser.add_argument("--rates", type=int, nargs="+", default=[100, 1_000, 3_000, 10_000])
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--records", type=int, default=2_000_000, help="of the throughput part")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
@@ -102,25 +123,33 @@ def main() -> None:
     tuned_session("bench-latency", cores=6)
     modes = [mode for mode in MODES if mode in options.only]
     table.title("age of an event at the sink, p50 / p99")
+    found: list[dict[str, Any]] = []
+    paced: dict[str, Any]
     for rate in options.rates:
-        for keys, interval in ((1_000, 0), (100_000, 1_000)):
-            reached = min(keys, rate * options.seconds)
-            label = f"{rate:,}/s" + (f", a checkpoint of {reached:,} keys each second" if interval else "")
-            case = Case(
-                "", keys=keys, checkpoint_ms=interval, options={"rate": rate, "seconds": options.seconds}
-            )
+        paced = {"rate": rate, "seconds": options.seconds}
+        for interval in (0, 1_000):
+            label = f"{rate:,}/s" + (f", a checkpoint of {KEYS:,} keys each second" if interval else "")
+            filled = {**paced, "fill": KEYS if interval else 0}
+            case = Case("", keys=KEYS if interval else 1_000, checkpoint_ms=interval, options=filled)
             for mode in modes:
                 progress(f"{mode}, {label}")
-                show(table, f"{mode}, {label}", run_latency(mode, case))
+                figures = run_latency(mode, case)
+                found.append(
+                    {"system": mode + (", checkpoints" if interval else ""), "rate": rate, **figures}
+                )
+                show(table, f"{mode}, {label}", figures)
         if "flink" in options.only:
             peer = Case(
-                "flink-thread", "latency", keys=1_000, options={"rate": rate, "seconds": options.seconds * 3}
+                "flink-thread", "latency", keys=1_000, options={**paced, "seconds": options.seconds * 3}
             )
             figures = run_case(peer, PATIENCE_S)
             if "error" in figures:
                 table.row("PyFlink, thread mode", "-", str(figures["error"])[:60])
             else:
+                found.append({"system": "PyFlink, thread mode", "rate": rate, **figures})
                 show(table, f"PyFlink, thread mode, {rate:,}/s", figures)
+    if found:
+        draw(found)
     if "throughput" in options.only:
         table.title("throughput of a Python source, whole jobs with their start")
         for mode in MODES:

@@ -18,7 +18,7 @@ class Ticker:
 
     def __init__(self, case: Case) -> None:
         rate, seconds = case.options.get("rate", 1000), case.options.get("seconds", 20)
-        self._arguments = [str(rate), str(seconds), str(case.keys)]
+        self._arguments = [str(rate), str(seconds), str(case.keys), str(case.options.get("fill", 0))]
 
     def __enter__(self) -> Ticker:
         command = [sys.executable, str(TICKER), *self._arguments]

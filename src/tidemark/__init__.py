@@ -41,12 +41,22 @@ if TYPE_CHECKING:
         OutputFileConfig,
         RollingPolicy,
     )
+    from tidemark.api.connectors.kafka.deserialization import (
+        KafkaBadRecords,
+        KafkaRecordDeserializationSchema,
+    )
+    from tidemark.api.connectors.kafka.offsets import (
+        KafkaOffsetResetStrategy,
+        KafkaOffsetsInitializer,
+        KafkaTopicPartition,
+    )
     from tidemark.api.connectors.kafka.record import KafkaRecord
     from tidemark.api.connectors.kafka.serialization import (
         KafkaRecordSerializationSchema,
         KafkaTopicSelector,
     )
     from tidemark.api.connectors.kafka.sink import KafkaSink
+    from tidemark.api.connectors.kafka.source import KafkaSource
     from tidemark.api.connectors.number_seq import NumberSequenceSource
     from tidemark.api.context import (
         SinkContext,
@@ -68,6 +78,7 @@ if TYPE_CHECKING:
         BaseBroadcastProcessFunction,
         BatchContext,
         BatchProcessFunction,
+        BatchReduceFunction,
         BroadcastProcessFunction,
         CheckpointedFunction,
         CheckpointListener,
@@ -363,6 +374,7 @@ __all__ = [
     "BasicTypeInfo",
     "BatchContext",
     "BatchProcessFunction",
+    "BatchReduceFunction",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastState",
@@ -452,9 +464,15 @@ __all__ = [
     "JobStatus",
     "JsonRowDeserializationSchema",
     "JsonRowSerializationSchema",
+    "KafkaBadRecords",
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
     "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
     "KafkaRecordSerializationSchema",
     "KafkaSink",
+    "KafkaSource",
+    "KafkaTopicPartition",
     "KafkaTopicSelector",
     "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
@@ -605,9 +623,12 @@ _NAMES_BY_MODULE = {
     "tidemark.api.connectors.compaction": "FileCompactStrategy FileCompactor",
     "tidemark.api.connectors.file_source": "FileSource",
     "tidemark.api.connectors.file_system": "BucketAssigner FileSink OutputFileConfig RollingPolicy",
+    "tidemark.api.connectors.kafka.deserialization": "KafkaBadRecords KafkaRecordDeserializationSchema",
+    "tidemark.api.connectors.kafka.offsets": "KafkaOffsetResetStrategy KafkaOffsetsInitializer KafkaTopicPartition",
     "tidemark.api.connectors.kafka.record": "KafkaRecord",
     "tidemark.api.connectors.kafka.serialization": "KafkaRecordSerializationSchema KafkaTopicSelector",
     "tidemark.api.connectors.kafka.sink": "KafkaSink",
+    "tidemark.api.connectors.kafka.source": "KafkaSource",
     "tidemark.api.connectors.number_seq": "NumberSequenceSource",
     "tidemark.api.context": "SinkContext SourceContext TimerService",
     "tidemark.api.environment": "StreamExecutionEnvironment",
@@ -615,7 +636,8 @@ _NAMES_BY_MODULE = {
     "tidemark.api.field_key": "FieldKey field",
     "tidemark.api.functions": """
         AggregateFunction AllWindowFunction AsyncFunction AsyncRetryPredicate AsyncRetryStrategy
-        BaseBroadcastProcessFunction BatchContext BatchProcessFunction BroadcastProcessFunction
+        BaseBroadcastProcessFunction BatchContext BatchProcessFunction BatchReduceFunction
+        BroadcastProcessFunction
         CheckpointListener CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction
         DeltaFunction FilterFunction FlatMapFunction FoldFunction Function
         FunctionInitializationContext FunctionSnapshotContext KeySelector

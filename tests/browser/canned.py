@@ -44,9 +44,9 @@ def _summary(low: float, high: float) -> Json:
         "max": high,
         "avg": middle,
         "p50": middle,
-        "p90": high * 0.9,
-        "p95": high * 0.95,
-        "p99": high * 0.99,
+        "p90": low + (high - low) * 0.9,
+        "p95": low + (high - low) * 0.95,
+        "p99": low + (high - low) * 0.99,
         "p999": high,
     }
 

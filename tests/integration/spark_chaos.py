@@ -261,8 +261,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             started = time.monotonic()
             campaign = Campaign(Path(name), victim, random.Random(f"{options.seed}-{victim}"))
             try:
-                for _ in range(options.kills):
+                for kill in range(options.kills):
                     campaign.kill()
+                    print(f"  {victim} {kill + 1}, {time.monotonic() - started:.0f} s", flush=True)
                 records, restarts = campaign.finish()
             finally:
                 campaign.close()

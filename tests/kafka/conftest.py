@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -48,3 +49,19 @@ def new_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
 def own_broker(new_broker: Callable[..., Broker]) -> Broker:
     """One broker for this test alone."""
     return new_broker()
+
+
+@pytest.fixture(scope="module")
+def restarted_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker for the tests of one module that kill it, and start it again before they end."""
+    broker = Broker(tmp_path_factory.mktemp("restarted-kafka"))
+    yield broker
+    broker.kill()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -15,10 +15,12 @@ import pytest
 
 # Need Spark: run by tests/integration/test_processor.py and test_queryable_on_spark.py.
 ON_SPARK = {"live_state_as_sql", "savepoint_as_dataframe"}
+# Needs a broker: run by tests/kafka/test_example.py.
+ON_KAFKA = {"kafka_to_kafka"}
 EXAMPLES = [
     path
     for path in sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-    if path.stem not in ON_SPARK
+    if path.stem not in ON_SPARK | ON_KAFKA
 ]
 # Shows what PyFlink has not, so it imports the flat names.
 BEYOND_FLINK = {"batch_totals"}

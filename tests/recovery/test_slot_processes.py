@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,7 @@ from tidemark.protocol.events import SlotLost
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.launch import launch_slots
 from tidemark.runtime.slot_limits import SlotLimits
-from tidemark.runtime.slot_manager import SlotManager
+from tidemark.runtime.slot_manager import SlotManager, _Ping
 
 pytestmark = pytest.mark.modes("epochs", reason="slots without a job")
 
@@ -118,6 +119,18 @@ def test_a_blocked_slot_that_is_let_go_ends_itself(blocked):
     blocked._slots[0].client.close()
 
     assert_gone(process)
+
+
+@pytest.mark.modes("epochs", reason="arithmetic of the heartbeat")
+@pytest.mark.parametrize(
+    ("heard", "sent", "given_up"),
+    [(100.0, 100.0, 130.0), (100.0, 105.0, 130.0), (100.0, 500.0, 525.0)],
+    ids=["asked at once", "asked an interval later", "the driver was asleep"],
+)
+def test_silence_counts_from_the_last_answer(heard, sent, given_up):
+    ping = _Ping(None, Future(), sent, heard)
+
+    assert ping.silence(given_up, 5.0) == 30.0
 
 
 def test_a_stopped_slot_is_killed_after_the_heartbeat_timeout(manager):

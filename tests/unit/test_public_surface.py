@@ -77,7 +77,10 @@ TABLE = {
     "tidemark.datastream.connectors.file_system": """
         FileSource FileSink StreamFormat BulkFormat OutputFileConfig RollingPolicy BucketAssigner FileCompactor
         FileCompactStrategy""",
-    "tidemark.datastream.connectors.kafka": "KafkaSink KafkaRecordSerializationSchema KafkaTopicSelector KafkaRecord",
+    "tidemark.datastream.connectors.kafka": """
+        KafkaSource KafkaOffsetsInitializer KafkaOffsetResetStrategy KafkaTopicPartition KafkaBadRecords
+        KafkaRecordDeserializationSchema KafkaSink KafkaRecordSerializationSchema KafkaTopicSelector KafkaRecord
+        DeliveryGuarantee""",
     "tidemark.datastream.connectors.number_seq": "NumberSequenceSource",
     "tidemark.datastream.formats.avro": """
         AvroSchema GenericRecordAvroTypeInfo AvroInputFormat AvroBulkWriters AvroRowDeserializationSchema

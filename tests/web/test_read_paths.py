@@ -118,6 +118,14 @@ def test_states_have_type_entries_and_bytes(site: Site) -> None:
     assert found[0]["ttl-ms"] is None
 
 
+def test_operator_state_is_listed_too(site: Site) -> None:
+    found = until(lambda: [s for s in _states(site, "numbers") if s["bytes"]])
+
+    assert [(s["name"], s["kind"], s["type"], s["entries"]) for s in found] == [
+        ("offset", "operator list", "Long", 1)
+    ]
+
+
 def _states(site: Site, uid: str) -> list[dict]:
     operators = {operator["uid"]: operator for operator in site.of_job("/states")["operators"]}
     return operators.get(uid, {"states": []})["states"]

@@ -58,6 +58,14 @@ def test_a_port_that_is_taken_leads_to_the_next_one(start: Start) -> None:
     assert port < int(site.address.rpartition(":")[2]) <= port + 100
 
 
+def test_answers_in_two_pieces_do_not_wait_for_an_acknowledgement() -> None:
+    from tidemark.web.server import ServerSettings
+
+    with ServerSettings(port=0).listen() as listener:
+        # What asyncio looks at before it switches Nagle's algorithm off.
+        assert listener.proto == socket.IPPROTO_TCP
+
+
 def test_jobs_of_one_process_share_a_server_that_also_shows_those_that_ended(start: Start) -> None:
     first, second = start(), start()
 

@@ -212,4 +212,8 @@ def _state_sizes(pending: PendingSnapshot) -> dict[str, dict[str, StateSize]]:
             for table in state.tables:
                 before = known.get(table.meta.name, StateSize(0, 0))
                 known[table.meta.name] = StateSize(before.rows + table.rows, before.size + table.state_size)
+            for part in state.operator:
+                before = known.get(part.name, StateSize(0, 0))
+                size = sum(len(element) for element in part.elements)
+                known[part.name] = StateSize(before.rows + len(part.elements), before.size + size)
     return sizes

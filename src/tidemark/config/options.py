@@ -684,7 +684,7 @@ class Options:
     EXECUTION_MODE = (
         _key("execution.mode")
         .enum_type(ExecutionMode)
-        .default_value(ExecutionMode.EPOCHS)
+        .default_value(ExecutionMode.AUTO)
         .with_description(
             "EPOCHS: one Spark job per epoch. CONTINUOUS: tasks that last and barriers that flow with "
             "the records, milliseconds instead of epochs; refused if a source, a sink or Spark cannot. AUTO: "

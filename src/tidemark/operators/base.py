@@ -158,7 +158,7 @@ class Operator(ABC):
     passes_values: ClassVar[bool] = False
     """Whether `process` emits just the values it was given; only their timestamps may be others."""
 
-    columnar: ClassVar[bool] = False
+    columnar: bool = False
     """Whether it wants batches as columns (`process_columns`) and emits columns."""
 
     @property

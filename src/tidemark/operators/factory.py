@@ -32,6 +32,7 @@ from tidemark.operators.co import (
     KeyedCoMapOperator,
     KeyedCoProcessOperator,
 )
+from tidemark.operators.column_reduce import ColumnReduceOperator, reduces_by_column
 from tidemark.operators.function_operator import PassThroughOperator
 from tidemark.operators.keyed import (
     KeyedFilterOperator,
@@ -92,6 +93,8 @@ def create_operator(
             return FilterBatchOperator(spec.function, spec.input_type)
         case TimestampsSpec():
             return TimestampsOperator(spec.strategy)
+        case ReduceSpec() if input_types[0] is not None and reduces_by_column(spec.function, input_types[0]):
+            return ColumnReduceOperator(spec.function, key_type, input_types[0])
         case ReduceSpec():
             return ReduceOperator(spec.function, key_type, input_types[0])
         case BroadcastProcessSpec(keyed=True):

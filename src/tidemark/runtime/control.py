@@ -192,9 +192,11 @@ class JobControl:
             return
         runner = self._runner
         ended = _ended_job(runner, self._endpoint.application_id)
+        # First: a job that is neither running nor ended would be unknown to whoever looks meanwhile, or for ever if
+        # the driver dies here.
+        archived = self._archive(ended)
         with contextlib.suppress(OSError):
             remove_record(ended.job_id)
-        archived = self._archive(ended)
         self._withdrawn.set()
         if self._rest is not None:
             self._rest.close(archived)

@@ -32,7 +32,7 @@ from tidemark.private_files import open_private, private_directory
 from tidemark.runtime.claim import areas_of, newest_claim, this_machine
 from tidemark.runtime.places import open_place
 from tidemark.runtime.sinks.frontier import FRONTIER
-from tidemark.runtime.sinks.staged_files import decode_commits
+from tidemark.runtime.sinks.kafka_commits import listed_files
 from tidemark.scratch import sweep_scratch
 
 __all__ = ["Belongings", "Cleaned", "StagingPlace", "clean_machine", "sweep_at_start"]
@@ -144,7 +144,7 @@ def _staged_output(*, remote: bool) -> Cleaned:
                 name_of(file.staged)
                 for metadata in snapshots
                 for place in note.staging
-                for file in decode_commits(metadata.sink_commits.get(place.uid, b""), place.uid)
+                for file in listed_files(metadata.sink_commits.get(place.uid, b""), place.uid)
             }
             for place in note.staging:
                 removed += _sweep_place(note, place, needed)

@@ -61,6 +61,31 @@ class _Slot:
         return self.address.machine == socket.gethostname()
 
 
+@dataclass(slots=True)
+class _Ping:
+    """A question to a slot whether it is alive, and when it last said so (monotonic seconds)."""
+
+    client: Client
+    answer: Future[Any]
+    sent: float
+    heard: float
+    answered: float | None = None
+
+    @classmethod
+    def send(cls, client: Client, now: float, heard: float) -> _Ping:
+        """Ask."""
+        ping = cls(client, client.request("ping"), now, heard)
+        ping.answer.add_done_callback(lambda _answer: setattr(ping, "answered", time.monotonic()))
+        return ping
+
+    def silence(self, now: float, interval: float) -> float:
+        """For how long nothing was heard, given that it was asked every `interval` seconds.
+
+        A driver that was asleep itself has asked only now, and waits as if it had asked in time.
+        """
+        return now - max(self.heard, self.sent - interval)
+
+
 class SlotManager:
     """Keeps the slots of one job. The job's thread waits patiently here: see `while_waiting`."""
 
@@ -273,17 +298,21 @@ class SlotManager:
         self.on_event()
 
     def _ping(self) -> None:
-        sent: dict[int, tuple[Future[Any], float]] = {}
-        patience = self._limits.heartbeat_timeout_s
-        while not self._closed.wait(self._limits.heartbeat_interval_s):
+        pings: dict[int, _Ping] = {}
+        interval, patience = self._limits.heartbeat_interval_s, self._limits.heartbeat_timeout_s
+        # Looked at more often than asked: a frozen slot is to be given up within its timeout, not an interval later.
+        while not self._closed.wait(max(0.01, min(interval, patience / 50))):
             now = time.monotonic()
             for index, slot in list(self._slots.items()):
-                last = sent.get(index)
-                if last is None or last[0].done():
-                    sent[index] = (slot.client.request("ping"), now)
-                elif now - last[1] > patience and slot.client.alive:
+                ping = pings.get(index)
+                if ping is None or ping.client is not slot.client:
+                    pings[index] = _Ping.send(slot.client, now, heard=now)
+                elif ping.answer.done():
+                    if now - ping.sent >= interval:
+                        pings[index] = _Ping.send(slot.client, now, heard=ping.answered or now)
+                elif ping.silence(now, interval) > patience and slot.client.alive:
                     # Pings are answered whatever user code does: the process hangs, is stopped or unreachable.
-                    del sent[index]
+                    del pings[index]
                     self._give_up(index, slot, f"has not answered for {patience:.0f} s (heartbeat.timeout)")
                     self.on_silent()
 

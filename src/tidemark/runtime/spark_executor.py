@@ -12,7 +12,7 @@ from tidemark.api.executor import JobSettings, PlannedMode
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.clock import SystemClock
-from tidemark.config import Options
+from tidemark.config import ExecutionMode, Options
 from tidemark.errors import ConfigError
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
@@ -80,7 +80,7 @@ class SparkExecutor:
         if session is None:
             master = settings.configuration.to_dict().get("spark.master", "")
             return planned_mode(graph, settings, cores=_cores_of(master))
-        return planned_mode(graph, settings, cores=_cores(session), obstacle=_obstacle(session))
+        return planned_mode(graph, settings, cores=_cores(session, settings), obstacle=_obstacle(session))
 
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
@@ -119,7 +119,7 @@ class SparkExecutor:
         if created:
             self._own_session = session
         ship_artifacts(session.sparkContext, settings.artifacts)
-        choice = choose_mode(graph, settings, cores=_cores(session), obstacle=_obstacle(session))
+        choice = choose_mode(graph, settings, cores=_cores(session, settings), obstacle=_obstacle(session))
         shipped_files = wants_directory(settings.artifacts)
         threads = server_threads_of(settings)
         more = {
@@ -215,9 +215,16 @@ def _query_addresses(engine: SparkEngine) -> list[str | None]:
     return [addresses.get(slot) for slot in range(max(addresses, default=-1) + 1)]
 
 
-def _cores(session: SparkSession) -> int | None:
-    """How many tasks Spark runs at the same time; None where executors come and go, or have not come yet."""
+def _cores(session: SparkSession, settings: JobSettings) -> int | None:
+    """How many tasks Spark runs at the same time; None where executors come and go, or have not come yet.
+
+    Whoever leaves the choice to us does not want a job that waits for executors: then those count that are here.
+    """
     cores = _cores_of(str(session.sparkContext.master))
+    if cores is None and settings.configuration.get(Options.EXECUTION_MODE) is ExecutionMode.AUTO:
+        told = _setting(session, "spark.default.parallelism", "")
+        # Without that setting it is the number of cores of the executors that have registered.
+        cores = 0 if told else int(session.sparkContext.defaultParallelism)
     return None if cores is None else cores // int(_setting(session, "spark.task.cpus", "1"))
 
 

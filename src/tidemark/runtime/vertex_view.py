@@ -166,7 +166,7 @@ class VertexView:
             watermark=told["watermark"],
             host=slot["host"],
             native=told["native"],
-            held_back=told["held_back"],
+            held_back=told.get("held_back"),
         )
 
     def _pulling(self, vertex: Vertex, index: int) -> tuple[TaskTimes, TaskTimes] | None:

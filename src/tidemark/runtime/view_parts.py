@@ -199,7 +199,9 @@ def _state(
 ) -> StateFacts:
     counts = [one["entries"] for operator in told for one in operator["states"] if one["name"] == name]
     known = [count for count in counts if count is not None]
-    entries = sum(known) if len(known) == len(counts) else None
+    # Of broadcast state every subtask has all of it.
+    total = max if state["kind"] == "broadcast" else sum
+    entries = total(known) if known and len(known) == len(counts) else None
     if entries is None and size is not None:
         entries = size.rows
     return StateFacts(

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from tidemark.errors import StorageError
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 _ENDED_KEPT = 20
 _LISTING_S = 5.0
+_ASKED_AT_ONCE = 8
 _SILENCE_S = 10.0
 """How long a job that did not answer is not asked again."""
 
@@ -113,12 +115,16 @@ class MachineJobs:
         self._archived: dict[str, ArchivedJobView] = {}
         self._shared: dict[str, Archive] = {}
         self._listed_at = -_LISTING_S
+        self._askers = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="web-jobs")
 
     def all(self) -> Sequence[JobView]:
         """Running ones, then ended ones, newest first."""
         with self._lock:
             running = self._running()
+            # At once: each keeps what it has said for a moment, and one that is slow holds no other up.
+            told = [self._askers.submit(view.facts) for view in running.values()]
             ended = [view for job_id, view in self._ended().items() if job_id not in running]
+        wait(told)
         started = sorted(ended, key=lambda view: -view.facts().start_time)
         return [*reversed(running.values()), *started]
 
@@ -148,14 +154,17 @@ class MachineJobs:
         found: dict[str, ArchivedJobView] = {}
         for job_id, archive in self._shared_archives().items():
             found[job_id] = self._archived.get(job_id) or ArchivedJobView(archive)
-        for job in read_history():
+        read = read_history()
+        for job in read:
             known = self._archived.get(job.job_id)
-            if known is None:
-                archive = local_archive(job.job_id)
-                known = ArchivedJobView.of_ended(job) if archive is None else ArchivedJobView(archive)
-            found[job.job_id] = known
+            if known is None and (archive := local_archive(job.job_id)) is not None:
+                known = ArchivedJobView(archive)
+            if known is not None:
+                found[job.job_id] = known
         self._archived = found
-        return found
+        # Of those whose file is gone, or about to be written, only the line is known; it is not kept.
+        bare = [job for job in read if job.job_id not in found]
+        return {**found, **{job.job_id: ArchivedJobView.of_ended(job) for job in bare}}
 
     def _shared_archives(self) -> dict[str, Any]:
         if self._directory is not None and time.monotonic() - self._listed_at > _LISTING_S:

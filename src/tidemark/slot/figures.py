@@ -10,13 +10,23 @@ from tidemark.slot.gate import Gate
 from tidemark.slot.slot_subtask import SlotSubtask
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor
+from tidemark.state.operator_state import OperatorStateStore
+from tidemark.state.snapshot import Redistribution
 
 __all__ = ["operator_figures"]
+
+_KINDS = {
+    Redistribution.SPLIT: "operator list",
+    Redistribution.UNION: "union list",
+    Redistribution.BROADCAST: "broadcast",
+    Redistribution.RAW: "raw",
+}
 
 
 def operator_figures(task: SlotSubtask, gate: Gate | None) -> dict[str, Any]:
     """The figures of a subtask and its gate, if it has one, now; in the slot's thread, between two parts of a frame."""
     backend: KeyedStateBackend | None = getattr(task.operator, "backend", None)
+    store: OperatorStateStore | None = getattr(task.operator, "operator_state", None)
     return {
         "subtask": task.info.index,
         "records_in": task.figures.records_in,
@@ -26,9 +36,30 @@ def operator_figures(task: SlotSubtask, gate: Gate | None) -> dict[str, Any]:
         "held_back": None if gate is None else gate.held_back,
         "watermark": None if task.watermark == MIN_WATERMARK else task.watermark,
         "key_groups": task.info.key_groups,
-        "states": [] if backend is None else [_state(d, backend) for d in backend.registered()],
+        "states": [*_keyed_states(backend), *_operator_states(store)],
         "native": {} if backend is None else backend.native_metrics(),
     }
+
+
+def _keyed_states(backend: KeyedStateBackend | None) -> list[dict[str, Any]]:
+    return [] if backend is None else [_state(descriptor, backend) for descriptor in backend.registered()]
+
+
+def _operator_states(store: OperatorStateStore | None) -> list[dict[str, Any]]:
+    """Without those that operators keep for themselves."""
+    told = [] if store is None else store.described()
+    return [
+        {
+            "name": name,
+            "kind": _KINDS[mode],
+            "type": " -> ".join([str(kind) for kind in reversed(types)]) or "bytes",
+            "ttl_ms": None,
+            "queryable": None,
+            "entries": entries,
+        }
+        for name, mode, types, entries in told
+        if not name.startswith("_") or mode is Redistribution.RAW
+    ]
 
 
 def _state(descriptor: StateDescriptor, backend: KeyedStateBackend) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class SlotSubtask(Subtask):
             return operator.take(out)
         if flags != EMPTY:
             index, codec = self._inputs[edge], self._codecs[edge]
-            if operator.columnar and codec.serializer is not None:
+            if operator.columnar and codec.is_column(flags):
                 columns = codec.decode_columns(flags, body)
                 operator.process_columns(index, columns, out)
                 self.figures.records_in += len(columns)

@@ -157,10 +157,12 @@ class KeyedStateBackend(ABC):
     Attributes:
         context: Current key and batch time; the operator writes it, handles read it.
         parameters: What it was created with.
+        by_column: Whether it has `column_state`.
         expired: What has expired and is still to be reported; None unless some state asked for reports.
         prefetches: Whether the keys told to `start_batch` are fetched together: large batches are cheaper.
     """
 
+    by_column = False
     prefetches = False
     expired: list[ExpiredUnit] | None = None
     context: KeyContext

@@ -140,6 +140,10 @@ class HeapBroadcastState(_BroadcastReading, BroadcastState[Any, Any]):
         """The same content without any way to change it."""
         return ReadOnlyBroadcastView(self)
 
+    def num_entries(self) -> int:
+        """How many keys there are."""
+        return len(self._entries)
+
     def part(self) -> OperatorStatePart:
         """The content, serialised now."""
         key, value = self._key_serializer, self._value_serializer

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tidemark.state.key_tokens import KeyTokens
 
-__all__ = ["KeySet", "Keys"]
+__all__ = ["KeySet", "Keys", "as_numbers"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -164,6 +164,10 @@ class Keys(KeySet):
     def running_max(self, values: Any, start: Any = None) -> Numbers:
         """Largest value of the key up to and including each row."""
         return self._running(np.maximum, values, start, None)
+
+    def running(self, ufunc: np.ufunc, values: Any, start: Any) -> Numbers:
+        """The fold of any ufunc of two arguments behind each row, from a start value per key."""
+        return running(ufunc, self.codes, self.order, self._counts, self._numbers(values), start)
 
     @cached_property
     def _lasts(self) -> Numbers:

@@ -38,7 +38,8 @@ def cumulative_count(codes: Numbers, order: Numbers, counts: Numbers) -> Numbers
 def fold(ufunc: np.ufunc, codes: Numbers, values: Numbers, start: Numbers) -> Numbers:
     """`start`, one value per group, combined with the values of the group one after the other."""
     result = start.copy()
-    ufunc.at(result, codes, values)
+    with np.errstate(all="ignore"):
+        ufunc.at(result, codes, values)
     return result
 
 
@@ -64,7 +65,9 @@ def running(
         before = np.where(firsts > 0, sums[firsts - 1], 0).astype(grouped.dtype)
         grouped = sums + np.repeat(start - before, counts)
     else:
-        _accumulate(ufunc, grouped, firsts, counts, start)
+        # Infinities and NaN are values like others, as they are to Python.
+        with np.errstate(all="ignore"):
+            _accumulate(ufunc, grouped, firsts, counts, start)
     result = np.empty_like(grouped)
     result[order] = grouped
     return result

@@ -77,6 +77,10 @@ class OperatorListState(ListState[Any]):
         normalize = self._normalize
         return elements if normalize is None else [normalize(element) for element in elements]
 
+    def num_entries(self) -> int:
+        """How many elements there are."""
+        return len(self._elements)
+
     def part(self) -> OperatorStatePart:
         """The content, serialised now."""
         to_bytes = self._serializer.to_bytes
@@ -99,6 +103,10 @@ class RawState:
         self._mode = mode
         self.restored: tuple[bytes, ...] = tuple(restored)
         self.elements: tuple[bytes, ...] | None = None
+
+    def num_entries(self) -> int:
+        """How many blobs there are."""
+        return len(self.restored if self.elements is None else self.elements)
 
     def part(self) -> OperatorStatePart:
         """The elements set last; until some are set, what was restored."""
@@ -178,6 +186,13 @@ class OperatorStateStore:
     def get_registered_broadcast_state_names(self) -> set[str]:
         """Names of the broadcast states asked for so far."""
         return {name for name, mode in self._modes.items() if mode is Redistribution.BROADCAST}
+
+    def described(self) -> list[tuple[str, Redistribution, tuple[TypeInformation, ...], int]]:
+        """Name, redistribution, types (of a map its values' first) and number of entries of what was asked for."""
+        return [
+            (name, self._modes[name], self._types[name], state.num_entries())
+            for name, state in self._states.items()
+        ]
 
     def cut(self) -> list[OperatorStatePart]:
         """Everything as it is now, serialised; restored state nobody asked for included."""

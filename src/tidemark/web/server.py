@@ -51,7 +51,9 @@ class ServerSettings:
         family = socket.AF_INET6 if ":" in self.bind else socket.AF_INET
         ports = [0] if self.port == 0 else range(self.port, min(self.port + _PORTS_TRIED, 65536))
         for port in ports:
-            listener = socket.socket(family, socket.SOCK_STREAM)
+            # By name: asyncio switches Nagle's algorithm off only where it is told that it is TCP, and an answer in
+            # two pieces would wait 40 ms for the acknowledgement of the first one.
+            listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind((self.bind, port))

@@ -13,9 +13,9 @@ from tidemark import KafkaRecord, KafkaRecordSerializationSchema, KafkaSink, Sim
 from tidemark.api.connectors.base import DeliveryGuarantee
 from tidemark.api.connectors.kafka.serialization import OutgoingRecords
 from tidemark.errors import ConfigError, MetadataError, SerializationError, StorageError
-from tidemark.runtime.sinks.kafka_commits import decode_groups, encode_groups, waits_elsewhere
+from tidemark.runtime.sinks.kafka_commits import decode_groups, encode_groups, listed_files, waits_elsewhere
 from tidemark.runtime.sinks.kafka_records import MAGIC, check_sizes, encode_frame, read_staged
-from tidemark.runtime.sinks.staged_files import StagedFile
+from tidemark.runtime.sinks.staged_files import StagedFile, encode_commits
 
 FULL = OutgoingRecords(
     ["a", "b"], [b"1", None], [None, b"k"], [7, None], [[("h", b"x"), ("n", None)], []], [0, None]
@@ -66,6 +66,11 @@ def test_files_are_listed_by_the_checkpoint_that_covers_them_first() -> None:
     groups = decode_groups(encode_groups({5: [file], 4: [], 3: [file, file]}), "uid")
 
     assert [(group.checkpoint, len(group.files)) for group in groups] == [(3, 2), (5, 1)]
+    assert (
+        listed_files(encode_groups({5: [file]}), "uid")
+        == listed_files(encode_commits([file]), "uid")
+        == [file]
+    )
     assert encode_groups({7: []}) == b""
     assert decode_groups(b"", "uid") == []
 

@@ -43,6 +43,9 @@ class Noted:
         if self.claim_lost is not None:
             raise self.claim_lost
 
+    def announce(self, snapshot):
+        self.announced = snapshot.checkpoint_id
+
     def complete(self, checkpoint_id):
         self.calls.append(("complete", checkpoint_id))
         if self.commit_fails is not None:
@@ -70,7 +73,7 @@ class Job:
             JobSettings(checkpointing=CheckpointSettings(interval=10, tolerable_failures=9)),
             StoragePlan(self.storage, self.storage, "/root", StorageChoice()),
             BackendChoice("heap", True),
-            None,
+            (),
         )
         self.snapshots.new_attempt(frozenset({0}), first=True)
 

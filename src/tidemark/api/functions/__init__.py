@@ -35,6 +35,7 @@ from tidemark.api.functions.basic import (
     RichReduceFunction,
 )
 from tidemark.api.functions.batch import BatchContext, BatchProcessFunction
+from tidemark.api.functions.batch_reduce import BatchReduceFunction
 from tidemark.api.functions.checkpointed import (
     CheckpointedFunction,
     CheckpointListener,
@@ -74,6 +75,7 @@ __all__ = [
     "BaseBroadcastProcessFunction",
     "BatchContext",
     "BatchProcessFunction",
+    "BatchReduceFunction",
     "BroadcastProcessFunction",
     "CheckpointListener",
     "CheckpointedFunction",

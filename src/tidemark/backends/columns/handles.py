@@ -102,14 +102,22 @@ class ColumnValueState(_ColumnHandle, ValueState[Any]):
 
     def read(self, keys: KeySet, default: Any = None, mask: bool = False) -> Any:
         """See `ValueState.read`."""
+        parts, present = self._held(keys)
+        table = self._table
+        shown = table.kind.shown(parts, ~present, self._default if default is None else default)
+        return (shown, present) if mask else shown
+
+    def read_column(self, keys: KeySet) -> tuple[pa.Array, Part]:
+        """Like `read` with a mask, but as an Arrow array of the type; what is missing is anything."""
+        parts, present = self._held(keys)
+        return self._table.kind.join(parts), present
+
+    def _held(self, keys: KeySet) -> tuple[list[Part], Part]:
         self._check(keys)
         table, rows = self._table, keys.places
         table.fetch(keys)
         present, parts = table.held(rows), table.gather(rows)
-        if self._expiry is not None:
-            present = self._living(rows, present)
-        shown = table.kind.shown(parts, ~present, self._default if default is None else default)
-        return (shown, present) if mask else shown
+        return parts, present if self._expiry is None else self._living(rows, present)
 
     def _living(self, rows: Part, present: Part) -> Part:
         table, expiry, now = self._table, self._expiry, self._context.now

@@ -61,6 +61,8 @@ _SWEPT_PER_BATCH = 1000
 class HeapKeyedStateBackend(KeyedStateBackend):
     """Keeps keyed state in memory: Python objects in one dictionary per state, and columns for batch functions."""
 
+    by_column = True
+
     def __init__(self, parameters: BackendParameters) -> None:
         """Start empty."""
         self.parameters = parameters

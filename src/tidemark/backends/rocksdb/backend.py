@@ -85,6 +85,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     in a temporary one.
     """
 
+    by_column = True
     prefetches = True
 
     def __init__(self, parameters: BackendParameters) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemark.api.connectors.base import DeliveryGuarantee
 from tidemark.api.connectors.kafka.deserialization import (
     KafkaBadRecords,
     KafkaRecordDeserializationSchema,
@@ -27,6 +28,7 @@ from tidemark.api.connectors.kafka.source import (
 )
 
 __all__ = [
+    "DeliveryGuarantee",
     "KafkaBadRecords",
     "KafkaOffsetResetStrategy",
     "KafkaOffsetsInitializer",

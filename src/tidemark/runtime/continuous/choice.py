@@ -43,7 +43,7 @@ def choose_mode(
         return ModeChoice(False, "execution.mode is EPOCHS")
     if cores is not None and wanted is ExecutionMode.AUTO:
         # Whoever did not ask for it does not want other Spark jobs to wait until this one ends.
-        cores -= 1
+        cores = max(0, cores - 1)
     obstacle = _obstacle(graph, settings, cores) or obstacle
     if obstacle is None:
         return ModeChoice(True, f"execution.mode is {wanted.name}, and every source and sink can")

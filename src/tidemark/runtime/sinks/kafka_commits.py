@@ -18,9 +18,9 @@ from tidemark.errors import MetadataError
 from tidemark.paths import is_local, same_host
 from tidemark.runtime.claim import AREA, areas_of
 from tidemark.runtime.places import open_place
-from tidemark.runtime.sinks.staged_files import StagedFile
+from tidemark.runtime.sinks.staged_files import StagedFile, decode_commits
 
-__all__ = ["StagedGroup", "decode_groups", "encode_groups", "waits_elsewhere"]
+__all__ = ["StagedGroup", "decode_groups", "encode_groups", "listed_files", "waits_elsewhere"]
 
 _CLAIM = re.compile(r"\.tidemark-[0-9a-f]{32}")
 
@@ -62,6 +62,18 @@ def decode_groups(data: bytes, uid: str) -> list[StagedGroup]:
             "or give the sink another uid if it was one of another kind.",
             operator_uid=uid,
         ) from exc
+
+
+def listed_files(data: bytes, uid: str) -> list[StagedFile]:
+    """The files a checkpoint lists for a sink, of files or of Kafka.
+
+    Raises:
+        MetadataError: It is neither's list.
+    """
+    try:
+        return [file for group in decode_groups(data, uid) for file in group.files]
+    except MetadataError:
+        return decode_commits(data, uid)
 
 
 def waits_elsewhere(base: str, file: StagedFile, uid: str) -> bool:

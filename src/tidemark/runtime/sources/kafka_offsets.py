@@ -6,8 +6,6 @@ whatever has happened to the topics meanwhile, or says that it cannot.
 
 from __future__ import annotations
 
-import concurrent.futures
-import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +18,11 @@ from tidemark.api.connectors.kafka.offsets import (
     OffsetsKind,
 )
 from tidemark.api.connectors.kafka.source import KafkaSource
-from tidemark.errors import ConfigError, OffsetsOutOfRangeError, TidemarkError
+from tidemark.errors import ConfigError, OffsetsOutOfRangeError
 from tidemark.runtime.kafka.client import KafkaClients, confluent
+from tidemark.runtime.sources.kafka_group import KafkaGroup
 
 __all__ = ["FoundPartition", "KafkaCluster", "out_of_range"]
-
-_log = logging.getLogger("tidemark.kafka")
-
-_LAST_COMMIT_S = 2.0
-"""How long the end of an attempt waits for the group to be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +41,7 @@ class KafkaCluster:
         self._source = source
         self._clients = KafkaClients(source.properties, timeout_ms, source.described)
         self._admin: Any = None
-        self._commits: list[Any] = []
-        """Answers that are awaited."""
-        self._uncommitted: dict[KafkaTopicPartition, int] = {}
+        self._known_group: KafkaGroup | None = None
 
     def partitions(self) -> list[FoundPartition]:
         """All partitions the source reads that exist now, in order.
@@ -181,20 +173,16 @@ class KafkaCluster:
 
     def committed(self, partitions: Sequence[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
         """What the group has committed; partitions without are left out."""
-        kafka = confluent()
-        asked = kafka.ConsumerGroupTopicPartitions(
-            self._source.group_id, [kafka.TopicPartition(each.topic, each.partition) for each in partitions]
-        )
-        with self._clients.mapped(f"ask for the committed offsets of group '{self._source.group_id}'"):
-            (answer,) = (
-                self.admin()
-                .list_consumer_group_offsets([asked], request_timeout=self._clients.timeout_s)
-                .values()
-            )
-            found = answer.result().topic_partitions
-        return {
-            KafkaTopicPartition(each.topic, each.partition): each.offset for each in found if each.offset >= 0
-        }
+        return self._group().committed(partitions)
+
+    def commit(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
+        """Let the group know offsets; see `KafkaGroup.commit`."""
+        self._group().commit(offsets)
+
+    def _group(self) -> KafkaGroup:
+        if self._known_group is None:
+            self._known_group = KafkaGroup(self._clients, str(self._source.group_id))
+        return self._known_group
 
     def _listed(
         self, asked: Mapping[KafkaTopicPartition, Any], *, as_seen: bool = False
@@ -215,37 +203,6 @@ class KafkaCluster:
                 for at, answer in answers.items()
             }
 
-    def commit(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
-        """Let the group know offsets, without waiting; if it still hears of older ones, these come after them.
-
-        That a group could not be told is no failure: only the log says so, and the next commit covers it.
-        """
-        self._uncommitted = dict(offsets)
-        if all(answer.done() for answer in self._commits):
-            self._commit_next()
-
-    def _commit_next(self) -> None:
-        self._look_at_commits()
-        offsets, self._uncommitted = self._uncommitted, {}
-        if not offsets:
-            return
-        kafka = confluent()
-        told = [kafka.TopicPartition(each.topic, each.partition, at) for each, at in offsets.items()]
-        group = kafka.ConsumerGroupTopicPartitions(self._source.group_id, told)
-        answers = self.admin().alter_consumer_group_offsets([group], request_timeout=self._clients.timeout_s)
-        self._commits = list(answers.values())
-
-    def _look_at_commits(self) -> None:
-        commits, self._commits = self._commits, []
-        for answer in commits:
-            try:
-                with self._clients.mapped(f"commit offsets of group '{self._source.group_id}'"):
-                    for each in answer.result(timeout=0).topic_partitions:
-                        if each.error is not None:
-                            raise confluent().KafkaException(each.error)
-            except (TidemarkError, TimeoutError) as exc:
-                _log.warning("Offsets were not committed: %s", exc)
-
     def admin(self) -> Any:
         """The client, which connects by itself."""
         if self._admin is None:
@@ -254,12 +211,11 @@ class KafkaCluster:
         return self._admin
 
     def close(self) -> None:
-        """Wait shortly for what the group is being told, and let the client go."""
-        for _ in range(2):
-            concurrent.futures.wait(self._commits, timeout=_LAST_COMMIT_S)
-            if self._uncommitted or self._commits:
-                self._commit_next()
+        """Let the clients go."""
         self._admin = None
+        group, self._known_group = self._known_group, None
+        if group is not None:
+            group.close()
 
 
 def out_of_range(

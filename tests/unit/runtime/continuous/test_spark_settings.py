@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
+from tidemark.api.executor import JobSettings
+from tidemark.config import Configuration
 from tidemark.runtime.spark_executor import _cores, _obstacle
+
+CONTINUOUS, AUTO = (
+    JobSettings(configuration=Configuration.from_dict({"execution.mode": mode}))
+    for mode in ("continuous", "auto")
+)
 
 
 def session(master: str = "local[4]", **settings: str) -> Any:
     """As much of a session as is asked; reading the context's settings falls back as Spark's does."""
     plain = {key.replace("__", "."): value for key, value in settings.items()}
-    context = SimpleNamespace(master=master, getConf=lambda: plain)
+    context = SimpleNamespace(master=master, getConf=lambda: plain, defaultParallelism=8)
     return SimpleNamespace(sparkContext=context, conf=plain)
 
 
@@ -31,11 +38,18 @@ def session(master: str = "local[4]", **settings: str) -> Any:
     ],
 )
 def test_local_masters_say_how_many_cores_there_are(master: str, cores: int | None) -> None:
-    assert _cores(session(master)) == cores
+    assert _cores(session(master), CONTINUOUS) == cores
 
 
 def test_tasks_that_take_several_cores_are_fewer() -> None:
-    assert _cores(session("local[5]", spark__task__cpus="2")) == 2
+    assert _cores(session("local[5]", spark__task__cpus="2"), CONTINUOUS) == 2
+
+
+def test_on_a_cluster_auto_counts_the_cores_that_have_registered() -> None:
+    """A job that nobody wanted to be continuous must not wait for executors, and fail."""
+    assert _cores(session("spark://host:7077"), AUTO) == 8
+    assert _cores(session("spark://host:7077", spark__task__cpus="2"), AUTO) == 4
+    assert _cores(session("yarn", spark__default__parallelism="200"), AUTO) == 0
 
 
 def test_speculation_is_an_obstacle() -> None:

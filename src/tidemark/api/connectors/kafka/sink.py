@@ -18,7 +18,6 @@ _OURS = {
     "transactional.id": "set_transactional_id_prefix() makes it",
     "enable.idempotence": "the delivery guarantee decides it",
     "delivery.report.only.error": "the sink decides it",
-    "group.id": "a sink has none",
 }
 
 
@@ -107,6 +106,9 @@ class KafkaSinkBuilder:
         Raises:
             ConfigError: The connector decides it, or there is no such property outside of Java.
         """
+        if key == "group.id":
+            # Of consumers; PyFlink's own programs set it on sinks, where Kafka's producer takes no notice of it.
+            return self
         if key in _OURS:
             raise ConfigError(f"The Kafka property '{key}' cannot be set on a sink: {_OURS[key]}.", key=key)
         self._properties = self._properties.with_property(key, value)

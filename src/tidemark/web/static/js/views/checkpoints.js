@@ -110,7 +110,7 @@ export class Checkpoints {
   list(rows) {
     const now = this.context.store.now();
     return table([
-      { name: "Id", cell: (row) => h("span", { class: "id-cell" }, this.detailsLink(row.id), row.is_savepoint ? badge("savepoint") : null) },
+      { name: "Id", cell: (row) => this.detailsLink(row.id) },
       { name: "Status", cell: (row) => pill(row.status) },
       { name: "Triggered", cell: (row) => moment(row.trigger_timestamp, now) },
       { name: "Duration", number: true, cell: (row) => duration(row.end_to_end_duration) },
@@ -140,6 +140,7 @@ export class Checkpoints {
 
 function note(row) {
   if (row.failure_message) return h("span", { class: "bad-text clip", title: row.failure_message }, row.failure_message);
+  if (row.is_savepoint) return badge("savepoint");
   return row.discarded ? h("span", { class: "hint" }, "subsumed") : "";
 }
 

@@ -29,7 +29,8 @@ export class Slots {
         slots.length ? this.strip(slots) : null,
         slot ? this.one(slot, chosen) : null,
         slots.length > 8 ? filterBox("Filter by host, id or key group", this.filter, (value) => { this.filter = value; this.context.repaint(); }) : null,
-        slots.length ? this.table(slots, slot) : null];
+        slots.length ? this.table(slots, slot) : null,
+        h("p", { class: "hint" }, "What the job as a whole does is in the ", h("a", { href: driverLog(this.context.job) }, "log of the driver"), ".")];
     });
   }
 
@@ -84,7 +85,7 @@ export class Slots {
       slot ? null : h("p", { class: "hint" }, "This slot no longer runs; what its log says is what is left of it."),
       loaded(this.log, (log) => log.trim()
         ? h("pre", { class: "trace log", tabindex: "0", "aria-label": "Log", mount: toEnd, update: stayAtEnd }, tail(log))
-        : h("p", { class: "hint" }, "No log of this slot can be read from here. In the local executor slots write to the log of the driver.")));
+        : h("p", { class: "hint" }, "There is no log of this slot; in the local executor slots write to the log of the driver.")));
   }
 
   dispose() {
@@ -98,6 +99,8 @@ async function newestLog(path) {
   const name = logs.map((log) => log.name).sort()[0];
   return name === undefined ? "" : text(`${path}/${encodeURIComponent(name)}`);
 }
+
+const driverLog = (job) => `v1/jobmanager/logs/${encodeURIComponent(`${job}-driver.log`)}`;
 
 /** Ids of slots are those of their job and a number. */
 const nameOf = (id) => `slot ${id.slice(id.lastIndexOf("-") + 1)}`;
