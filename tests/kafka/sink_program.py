@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.kafka.proxy import CLIENT
+from tests.recovery.killed_driver import Count
 
 from tidemark import (
     Configuration,
@@ -18,14 +19,12 @@ from tidemark import (
     ExternalizedCheckpointRetention,
     KafkaRecordSerializationSchema,
     KafkaSink,
-    KeyedProcessFunction,
     SimpleStringSchema,
     Split,
     SplitReader,
     SplitSource,
     StreamExecutionEnvironment,
     Types,
-    ValueStateDescriptor,
     WatermarkStrategy,
 )
 
@@ -79,15 +78,6 @@ class Halves(SplitSource):
     def notify_checkpoint_complete(self, checkpoint_id, positions):
         _complete.append(checkpoint_id)
         print("complete", checkpoint_id, flush=True)
-
-
-class Count(KeyedProcessFunction):
-    def open(self, runtime_context):
-        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-
-    def process_element(self, value, ctx):
-        self.count.update((self.count.value() or 0) + 1)
-        yield f"{ctx.get_current_key()} {self.count.value()}"
 
 
 def kafka_sink(bootstrap, topic):
