@@ -21,6 +21,7 @@ __all__ = ["ServerSettings", "WebServer"]
 _log = logging.getLogger(__name__)
 
 _PORTS_TRIED = 100
+_BACKLOG = 128
 _SAMPLE_S = 1.0
 _LOOK_EVERY = 10
 """Seconds after which slots are asked though nobody looks."""
@@ -56,7 +57,7 @@ class ServerSettings:
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind((self.bind, port))
-                listener.listen(128)
+                listener.listen(_BACKLOG)
             except OSError as exc:
                 listener.close()
                 if exc.errno in (errno.EADDRINUSE, errno.EACCES):
@@ -98,6 +99,8 @@ class WebServer:
             lifespan="off",
             ws="none",
             http=LimitedProtocol,
+            # So many are accepted at once, before the first of them is counted.
+            backlog=_BACKLOG,
             # What strangers send is not worth a line on the job's console.
             log_level="error",
             ssl_certfile=settings.certificate,

@@ -389,6 +389,21 @@ def test_a_watermark_lets_nothing_behind_it_pass_in_the_same_epoch(start):
     ]
 
 
+def test_nobody_waits_while_something_is_left_to_take(start):
+    def run(function: Script, ctx: Any) -> None:
+        ctx.emit_watermark(5)
+        ctx.collect_with_timestamp(2, 5)
+
+    operator = finished(start(Script(run)))
+    assert operator.take(Output())["taken"] == 0
+
+    waiting = threading.Thread(target=operator.wait_ready, args=(2 * DEADLINE,), daemon=True)
+    waiting.start()
+    waiting.join(DEADLINE)
+
+    assert not waiting.is_alive()
+
+
 def test_many_watermarks_are_merged_as_long_as_nothing_becomes_late(start, monkeypatch):
     monkeypatch.setattr(source_module, "_EXACT_MARKS", 2)
 
