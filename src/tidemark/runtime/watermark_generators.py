@@ -59,6 +59,8 @@ class _Named:
     newest: int
     active: int
     """When it last had a record."""
+    heard: bool = False
+    """Whether the watermark has followed that record; before it has, the instance is not idle however late it is asked."""
 
 
 @dataclass(slots=True)
@@ -196,9 +198,11 @@ class Generator:
     def update(self, now: int) -> None:
         """Let the watermark follow the slowest instance that is not idle."""
         timeout = self.strategy.idle_timeout_ms
-        live = [
-            mark.newest for mark in self._named.values() if timeout is None or now - mark.active < timeout
-        ]
+        live = []
+        for known in self._named.values():
+            if timeout is None or not known.heard or now - known.active < timeout:
+                live.append(known.newest)
+            known.heard = True
         for crowd in self._crowds.values():
             lowest = crowd.lowest_active(now, timeout)
             if lowest is not None:

@@ -305,3 +305,17 @@ def test_rows_are_taken_apart_by_origin_in_their_order() -> None:
     alike = batch.filter(pa.array([True, False, False, False, True]))
     assert [(origin, part.equals(alike)) for origin, part in by_origin(alike, [0, 1])] == [(("a", 0), True)]
     assert not list(by_origin(batch.slice(0, 0), [0]))
+
+
+def test_a_watermark_follows_a_record_before_its_instance_is_called_idle() -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(100))
+    generator = Generator(strategy)
+
+    # Asked only once per watermark interval, which is longer than the timeout.
+    generator.take([Seen(1, Picture.PARTIAL, [("p", 500)])], 0)
+    generator.update(200)
+    followed = generator.watermark, generator.idle
+    generator.update(400)
+
+    assert followed == (499, False)
+    assert (generator.watermark, generator.idle) == (499, True)

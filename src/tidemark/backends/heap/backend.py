@@ -278,7 +278,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         if restored is not None:
             map_key = StateSerializers.of(restored.meta).map_key
             return restored.decoded(), OutsideView.of_restored(restored.meta, map_key)
-        return self._tables[name], self._view(name)
+        # A state that nobody knows is refused by its view.
+        view = self._view(name)
+        return self._tables[name], view
 
     def _view(self, name: str) -> OutsideView:
         return OutsideView.of(self._states.spec(name), self.context, self.parameters.clock)
