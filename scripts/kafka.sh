@@ -110,7 +110,7 @@ start() { # DIR PORT
             }
             sleep 0.1
         done
-        if [ -n "${KAFKA_OWNER:-}" ]; then guard "$1" "$KAFKA_OWNER" > /dev/null 2>&1 < /dev/null & fi
+        if [ -n "${KAFKA_OWNER:-}" ]; then setsid "$here/kafka.sh" guard "$1" "$KAFKA_OWNER" > /dev/null 2>&1 < /dev/null & fi
     fi
     cat "$1/bootstrap"
 }
@@ -145,6 +145,7 @@ case ${1:-} in
     start) start "$(directory "${2:-}")" "${3:-}" ;;
     stop) end "$(directory "${2:-}")" TERM ;;
     kill) end "$(directory "${2:-}")" KILL ;;
+    guard) guard "$2" "$3" ;; # in a session of its own: a signal to the owner's group must not end it, too
     status)
         dir=$(directory "${2:-}")
         if running "$dir"; then echo "running, pid $(cat "$dir/pid"), $(cat "$dir/bootstrap")"; else echo "not running"; exit 1; fi
