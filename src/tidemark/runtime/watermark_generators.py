@@ -60,7 +60,7 @@ class _Named:
     active: int
     """When it last had a record."""
     heard: bool = False
-    """Whether the watermark has followed that record; before it has, the instance is not idle however late it is asked."""
+    """Whether the watermark has followed that record; until it has, the instance is not idle."""
 
 
 @dataclass(slots=True)
