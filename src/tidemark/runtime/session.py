@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import ConfigError
@@ -39,6 +40,8 @@ GET_JAVA = (
     "Install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or point JAVA_HOME at it; without Spark, "
     "jobs run with TIDEMARK_EXECUTION_TARGET=local."
 )
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LEVEL = "TIDEMARK_SPARK_LOG_LEVEL"
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 _SETTINGS = {
     _UNIX_SOCKETS: "true",
@@ -86,6 +89,7 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     if wanted["spark.master"].startswith("local"):
         wanted.setdefault("spark.driver.host", "127.0.0.1")
         wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    wanted.update(_quiet(wanted.get(_JAVA_OPTIONS, ""), os.environ))
     for key, value in {**_SETTINGS, **wanted}.items():
         builder = builder.config(key, value)
     try:
@@ -96,8 +100,18 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
                 f"Spark needs Java {OLDEST_JAVA} or newer, {java} is {version}. {GET_JAVA}"
             ) from exc
         raise
-    session.sparkContext.setLogLevel(os.environ.get("TIDEMARK_SPARK_LOG_LEVEL", "ERROR"))
+    session.sparkContext.setLogLevel(os.environ.get(_LEVEL, "ERROR"))
     return session, True
+
+
+def _quiet(java_options: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The option with which a JVM says nothing but errors while it starts; none where the user has a say."""
+    homes = [environ.get("SPARK_CONF_DIR", ""), os.path.join(environ.get("SPARK_HOME", ""), "conf")]
+    configured = any(os.path.exists(os.path.join(home, "log4j2.properties")) for home in homes)
+    if configured or "log4j" in java_options or _LEVEL in environ:
+        return {}
+    file = Path(__file__).with_name("log4j2-quiet.properties")
+    return {_JAVA_OPTIONS: f'{java_options} "-Dlog4j2.configurationFile={file.as_uri()}"'.strip()}
 
 
 def active_session() -> SparkSession | None:

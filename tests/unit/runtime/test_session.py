@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from tidemark.errors import ConfigError
-from tidemark.runtime.session import find_or_create_session, java_command, java_version, use_this_interpreter
+from tidemark.runtime.session import (
+    _quiet,
+    find_or_create_session,
+    java_command,
+    java_version,
+    use_this_interpreter,
+)
 
 
 def context(master: str, **conf: str) -> Any:
@@ -76,3 +82,17 @@ def test_without_java_a_job_is_refused_in_one_line(monkeypatch: pytest.MonkeyPat
         ConfigError, match=r"Java 17 or newer, and none was found.*TIDEMARK_EXECUTION_TARGET=local"
     ):
         find_or_create_session({})
+
+
+def test_a_jvm_that_we_start_says_only_errors_unless_the_user_has_a_say(tmp_path: Path) -> None:
+    (tmp_path / "log4j2.properties").touch()
+    option = "spark.driver.extraJavaOptions"
+
+    quiet = _quiet("-Xss4m", {})[option]
+
+    assert quiet.startswith("-Xss4m ")
+    file = Path(quiet.rpartition("=file://")[2].rstrip('"'))
+    assert "rootLogger.level = error" in file.read_text()
+    assert _quiet("-Dlog4j2.configurationFile=mine", {}) == {}
+    assert _quiet("", {"SPARK_CONF_DIR": str(tmp_path)}) == {}
+    assert _quiet("", {"TIDEMARK_SPARK_LOG_LEVEL": "INFO"}) == {}
