@@ -68,7 +68,7 @@ def test_blocks_run_on_spark(page: Path, capfd: pytest.CaptureFixture[str]) -> N
     from tidemark.runtime.session import find_or_create_session
 
     # The session every other test on Spark uses; the page's own getOrCreate() finds it.
-    find_or_create_session({"spark.master": "local[2]", "spark.app.name": "tidemark tests"})
+    find_or_create_session({"spark.master": "local[4]", "spark.app.name": "tidemark tests"})
 
     _run(page, "spark", capfd)
 
