@@ -71,11 +71,27 @@ def test_ordered_results_come_in_the_order_of_their_elements() -> None:
     assert collected(build, [0, 1, 2, 3]) == [0, 0, 1, -1, 2, -2, 3, -3]
 
 
+class HeldBack(Reversed):
+    """0 and 2 are ready when 21 has come, which has a place only after everything in front of it was emitted."""
+
+    async def async_invoke(self, value: int) -> list[int]:
+        self.running += 1
+        Reversed.most = max(Reversed.most, self.running)
+        try:
+            if value in (0, 2):
+                await self.gate.wait()
+            elif value == 21:
+                self.gate.set()
+            return [value, -value]
+        finally:
+            self.running -= 1
+
+
 def test_unordered_results_come_as_they_are_ready_and_capacity_is_kept() -> None:
     Reversed.most = 0
 
     def build(stream: Any) -> Any:
-        return AsyncDataStream.unordered_wait(stream, Reversed(), Time.seconds(600), 3, Types.LONG())
+        return AsyncDataStream.unordered_wait(stream, HeldBack(), Time.seconds(600), 3, Types.LONG())
 
     results = collected(build, [0, 2, 1, *range(3, 40)])
 

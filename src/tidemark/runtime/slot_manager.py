@@ -270,6 +270,8 @@ class SlotManager:
             _log.warning("A connection that did not register as a slot was dropped: %s", exc)
             connection.close()
             return
+        # What its predecessor said goes before this one can say something.
+        self._memory.pop(index, None)
         client = Client(
             connection,
             SLOT_CONTROL,
@@ -278,7 +280,6 @@ class SlotManager:
             on_lost=lambda why: self._lost(index, why),
         )
         with self._registered:
-            self._memory.pop(index, None)
             self._slots[index] = _Slot(client, address, pid, started, log)
             self._registered.notify_all()
 
