@@ -18,7 +18,7 @@ from tidemark import FsStateBackend, KeyedProcessFunction, RestartStrategies, Ty
 from tidemark.errors import UnknownKeyOrNamespaceException, UnknownKvStateError
 from tidemark.jobs import find_job
 from tidemark.queryablestate import QueryableStateClient
-from tidemark.state_processor import register
+from tidemark.state_processor import erase_from_job, register
 
 pytestmark = pytest.mark.spark
 
@@ -160,3 +160,22 @@ def test_the_example_asks_a_running_job(spark, capfd):
     runpy.run_path(str(example), run_name="__main__")
 
     assert capfd.readouterr().out.splitlines() == ["[('bob', 20), ('ann', 15)]"]
+
+
+def test_slots_and_checkpoints_forget_a_key(make_env, checkpoints, tmp_path):
+    env = make_env(2)
+    env.set_state_backend(FsStateBackend(checkpoints))
+    env.enable_checkpointing(500)
+    numbers = env.add_source(SlowNumbers(2**62)).key_by(lambda n: n // 20, Types.LONG())
+    numbers.process(QueryableCount(), Types.LONG()).uid("counts").add_sink(Discard())
+    client = env.execute_async("forgetting")
+    try:
+        wait_for(lambda: client.get_progress()["state_entries"] >= 3)
+
+        proof = erase_from_job(client.get_job_id(), "0", tmp_path / "proof.json")
+
+        assert proof.complete
+        assert proof.facts["erased"] == {"counts": {"count": 1}}
+        assert {each["rows_found"] for each in proof.facts["checkpoints"]} == {0}
+    finally:
+        client.cancel().result(DEADLINE)

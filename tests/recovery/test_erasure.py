@@ -161,6 +161,7 @@ def test_a_running_job_forgets_a_key_and_proves_it(
     wait_for(lambda: all(path.name.endswith(spared) for path in holding(tmp_path, SECRET)))
 
 
+@pytest.mark.modes("epochs", reason="what the proof says does not depend on the mode")
 def test_the_proof_tells_no_key_and_can_be_checked(job: Any, tmp_path: Path) -> None:
     path = tmp_path / "proof.json"
     asked = ["erase", "--job", str(job.get_job_id())[:8], "--key", SECRET, "--proof", str(path)]
@@ -200,6 +201,7 @@ def test_a_restart_amid_it_does_not_bring_the_key_back(job: Any, tmp_path: Path)
     assert all(rows_of_key(str(path), KEYS) == 0 for path in checkpoints(tmp_path))
 
 
+@pytest.mark.modes("epochs", reason="what the proof says does not depend on the mode")
 def test_what_cannot_be_erased_is_refused_and_leaves_no_proof(job: Any, tmp_path: Path) -> None:
     for key, uids in [(SECRET, ["numbers"]), (SECRET, ["payments"]), (SECRET, ["nobody"])]:
         with pytest.raises(ConfigError):
