@@ -68,7 +68,7 @@ class Proxy:
         self._rule: Rule | None = None
         self._sockets: set[socket.socket] = set()
         self._number = 0
-        self._closed = False
+        self._shut = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def set_rule(self, request: Request, nth: int, moment: Moment, action: Callable[[], None]) -> Rule:
@@ -82,14 +82,23 @@ class Proxy:
         with self._lock:
             self._rule = None
 
-    def close(self) -> None:
-        """Close every connection and the port."""
-        self._closed = True
-        self._server.close()
+    def shut(self) -> None:
+        """Cut every connection and let no new one through; `open` ends that."""
+        self._shut = True
         with self._lock:
             open_now = list(self._sockets)
         for one in open_now:
-            one.close()
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def open(self) -> None:
+        """Let connections through again."""
+        self._shut = False
+
+    def close(self) -> None:
+        """Close every connection and the port."""
+        self._server.close()
+        self.shut()
 
     def _accept(self) -> None:
         while True:
@@ -97,6 +106,9 @@ class Proxy:
                 client, _ = self._server.accept()
             except OSError:
                 return
+            if self._shut:
+                client.close()
+                continue
             try:
                 broker = socket.create_connection(self.target, timeout=10)
                 broker.settimeout(None)

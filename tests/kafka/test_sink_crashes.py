@@ -138,3 +138,25 @@ def test_a_broker_that_dies_amid_a_commit_and_comes_back_is_waited_for(
     assert "finished" in driver.end()
 
     door.compare(topic)
+
+
+def test_a_commit_that_nobody_could_tell_of_is_not_repeated_by_the_next_attempt(
+    tmp_path: Path, door: Door
+) -> None:
+    """The brokers commit, then nobody reaches them until the attempt has failed; the same driver restores."""
+    topic = door.broker.create_topic(3)
+    settings = {
+        "kafka.connection-timeout": "2 s",
+        "restart-strategy": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "100",
+        "restart-strategy.fixed-delay.delay": "100 ms",
+    }
+    driver = Driver(tmp_path, door.proxy.address, topic, "continuous", settings=settings)
+    rule = door.proxy.set_rule(Request.END_TXN, 3, Moment.ANSWERED, door.proxy.shut)
+    assert rule.done.wait(DEADLINE_S)
+    driver.wait_for("is restarted in")
+    door.proxy.open()
+
+    assert "finished" in driver.end()
+
+    door.compare(topic)

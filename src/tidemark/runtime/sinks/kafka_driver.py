@@ -215,6 +215,12 @@ class KafkaExactlyOnceSink(ClaimedSink):
         """How far output is published: what the marker says, and what we noted if brokers have forgotten it."""
         return self._marker if self._marker is not None else self._frontier
 
+    @property
+    def _committed(self) -> int:
+        """Newest checkpoint of this job whose records are in Kafka; 0: none."""
+        marker = self._marker
+        return marker.published if marker is not None and marker.job_id == self._job_id else 0
+
     # Transactions
 
     def _fence(self) -> Frontier | None:
@@ -260,6 +266,15 @@ class KafkaExactlyOnceSink(ClaimedSink):
             self._marker = found
         assert self._transactions is not None
         return self._transactions
+
+    def _settle(self) -> None:
+        """Learn what is published if the last commit has failed: the brokers may have done it nevertheless.
+
+        Raises:
+            FencedError: Another driver has published meanwhile.
+            StorageError: No broker answered, or the marker is gone.
+        """
+        self._opened_transactions()
 
     def _discard(self, *, abort: bool = False) -> None:
         """Throw a producer away: after an error nothing it says can be relied on."""
@@ -325,10 +340,12 @@ class KafkaExactlyOnceSink(ClaimedSink):
         due = sorted(key for key in self._prepared if key <= checkpoint_id)
         if not due:
             return
-        files = [file for key in due for file in self._prepared[key]]
         self._owing = True
-        if files or time.monotonic() - self._marked_at > _REFRESH_S:
-            self._let_out(files, Frontier(self._job_id, due[-1], settled=True), f"checkpoint {due[-1]}")
+        if any(self._prepared[key] for key in due) or time.monotonic() - self._marked_at > _REFRESH_S:
+            self._settle()
+            files = [file for key in due if key > self._committed for file in self._prepared[key]]
+            frontier = Frontier(self._job_id, max(due[-1], self._committed), settled=True)
+            self._let_out(files, frontier, f"checkpoint {due[-1]}")
         for key in due:
             del self._prepared[key]
         self._owing = False
@@ -336,6 +353,7 @@ class KafkaExactlyOnceSink(ClaimedSink):
     def publish(self, items: list[StagedFile]) -> None:
         """Write what no checkpoint covers: the end of a job."""
         if items:
+            self._settle()
             start = self._marker or Frontier(self._job_id, settled=True)
             beyond = bool(start.published or start.origin_job)
             self._let_out(items, msgspec.structs.replace(start, beyond=beyond), "the end of the job")
@@ -351,6 +369,9 @@ class KafkaExactlyOnceSink(ClaimedSink):
         groups = self._own(prepared)
         restored = self._restored
         try:
+            self._settle()
+            if self._marker is not None and self._marker.job_id == self._job_id and self._marker.beyond:
+                self._refuse_behind(restored, withdraws=False)
             if checkpoint_id is not None:
                 self.commit(checkpoint_id)
             files = [] if restored is None else self._unpublished(groups, restored)
