@@ -15,7 +15,7 @@ from typing import Any
 from tidemark.api.connectors.kafka.properties import ClientProperties
 from tidemark.errors import ConfigError, StorageError, StorageVerdict, TidemarkError
 
-__all__ = ["QUIET", "KafkaClients", "confluent", "is_fenced"]
+__all__ = ["QUIET", "KafkaClients", "confluent", "is_fenced", "is_settling"]
 
 _log = logging.getLogger("tidemark.kafka")
 
@@ -36,6 +36,7 @@ _REFUSED = (
     "CLUSTER_AUTHORIZATION_FAILED",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 )
+_COORDINATOR_MOVES = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 QUIET = {"log_level": "3"}
 """Errors only: a client for a question warns of every property that is meant for another kind of client."""
@@ -62,6 +63,11 @@ def confluent() -> Any:
 def is_fenced(error: Any) -> bool:
     """Whether an error of the client says that another producer has taken the transactional id."""
     return _name(error) in _FENCED
+
+
+def is_settling(error: Any) -> bool:
+    """Whether an error of the client says that a coordinator moves or is only starting: one to ask again."""
+    return _name(error) in _COORDINATOR_MOVES
 
 
 class KafkaClients:

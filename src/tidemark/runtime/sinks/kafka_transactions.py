@@ -20,7 +20,7 @@ import msgspec
 
 from tidemark.api.connectors.kafka.serialization import OutgoingRecords
 from tidemark.errors import StorageError, StorageVerdict, TidemarkError
-from tidemark.runtime.kafka.client import QUIET, KafkaClients, confluent, is_fenced
+from tidemark.runtime.kafka.client import QUIET, KafkaClients, confluent, is_fenced, is_settling
 from tidemark.runtime.sinks.frontier import Frontier
 from tidemark.runtime.sinks.kafka_records import send
 
@@ -29,6 +29,7 @@ __all__ = ["Marker", "MarkerPlace", "ProducerFenced", "Transactions", "read_mark
 _log = logging.getLogger(__name__)
 
 _SLICE_S = 0.5
+_ASK_AGAIN_S = 0.2
 
 
 class ProducerFenced(Exception):
@@ -60,12 +61,20 @@ def read_marker(clients: KafkaClients, place: MarkerPlace) -> tuple[Marker | Non
     asked = {"group.id": place.group, "isolation.level": "read_committed", "enable.auto.commit": "false"}
     consumer = clients.consumer(**QUIET, **asked)
     kafka = confluent()
+    deadline = time.monotonic() + clients.timeout_s
     try:
         with clients.mapped(f"read the marker of group '{place.group}'", topic=place.topic):
-            wanted = kafka.TopicPartition(place.topic, place.partition)
-            (found,) = consumer.committed([wanted], timeout=clients.timeout_s)
-            if found.error is not None:
-                raise kafka.KafkaException(found.error)
+            while True:
+                try:
+                    wanted = kafka.TopicPartition(place.topic, place.partition)
+                    (found,) = consumer.committed([wanted], timeout=clients.timeout_s)
+                    if found.error is not None:
+                        raise kafka.KafkaException(found.error)
+                    break
+                except kafka.KafkaException as exc:
+                    if not is_settling(exc.args[0]) or time.monotonic() > deadline:
+                        raise
+                    time.sleep(_ASK_AGAIN_S)
             group = consumer.consumer_group_metadata()
     finally:
         consumer.close()
