@@ -137,6 +137,34 @@ class KafkaClients:
                 time.sleep(0.1)
         return found
 
+    def open_partitions(self, topics: Iterable[str]) -> list[tuple[str, int]]:
+        """Partitions of topics in which some transaction is open: readers of what is committed cannot read to the end.
+
+        Raises:
+            ConfigError: A topic is missing.
+            StorageError: No broker answered in time.
+        """
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        admin = self.admin()
+        counts = self.require_topics(admin, topics)
+        partitions = [TopicPartition(topic, at) for topic, count in counts.items() for at in range(count)]
+
+        def ends(isolation: Any) -> dict[tuple[str, int], int]:
+            asked = admin.list_offsets(
+                {partition: OffsetSpec.latest() for partition in partitions},
+                isolation_level=isolation,
+                request_timeout=self.timeout_s,
+            )
+            return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
+
+        with self.mapped("look for open transactions"):
+            # In this order: a transaction that ends in between is taken for open, not the other way round.
+            committed = ends(IsolationLevel.READ_COMMITTED)
+            written = ends(IsolationLevel.READ_UNCOMMITTED)
+        return [at for at, end in written.items() if committed[at] < end]
+
     @contextmanager
     def mapped(self, doing: str, *, topic: str | None = None) -> Iterator[None]:
         """Errors of the client as ours; `doing` completes "cannot"."""
