@@ -27,16 +27,16 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "backend"),
+    ("mode", "parallelism", "backend"),
     [
-        (1, HashMapStateBackend),
-        (2, HashMapStateBackend),
-        (2, EmbeddedRocksDBStateBackend),
-        (5, HashMapStateBackend),
+        ("epochs", 2, EmbeddedRocksDBStateBackend),
+        ("epochs", 5, HashMapStateBackend),
+        ("continuous", 2, HashMapStateBackend),
+        ("continuous", 3, EmbeddedRocksDBStateBackend),
     ],
 )
 def test_every_job_gives_its_answer_on_spark(
-    parallelism: int, backend: Callable[[], Any], make_env: Callable[..., Any]
+    mode: str, parallelism: int, backend: Callable[[], Any], make_env: Callable[..., Any]
 ) -> None:
     env = make_env(parallelism)
     env.set_state_backend(backend())

@@ -156,9 +156,9 @@ class TaskAcknowledged:
     task: int
     checkpoint_id: int
     positions: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Source -> split -> where its reader stood."""
-    ended: dict[int, list[str]] = field(default_factory=dict)
-    """Source -> splits that had been read to their end."""
+    """Source -> split that is being read -> where its reader stood."""
+    ended: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Source -> split that was read to its end since the barrier before -> where that is."""
     staged: dict[int, list[Any]] = field(default_factory=dict)
     """File sink -> files written since the barrier before."""
     marks: dict[int, tuple[int, bool]] = field(default_factory=dict)

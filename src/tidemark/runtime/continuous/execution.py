@@ -307,7 +307,6 @@ class ContinuousExecution(JobExecution):
         """Without checkpoints nothing is held back."""
         rest = self._outputs.rest()
         if rest.rows or any(rest.staged.values()):
-            self._outputs = TaskOutputs(self._tasks)
             self._give(rest)
             for sink in self.sinks.values():
                 self.engine.worker.call(sink.finish)
@@ -332,6 +331,8 @@ class ContinuousExecution(JobExecution):
         while (whole := self._outputs.take()) is not None:
             told, produced = whole
             self._give(produced)
+            for source, ended in produced.ended.items():
+                self._enumerated[source].read_out(ended)
             checkpoint_id = told[0].checkpoint_id
             if checkpoint_id in self.coordinator.pending():
                 self._barriers[checkpoint_id] = self._stock(checkpoint_id, told)
@@ -340,11 +341,9 @@ class ContinuousExecution(JobExecution):
         positions = {}
         for vertex_id, source in self._enumerated.items():
             reached: dict[str, Any] = {}
-            ended: set[str] = set()
             for event in told:
                 reached.update(event.positions.get(vertex_id, {}))
-                ended.update(event.ended.get(vertex_id, ()))
-            position = self.engine.worker.call(source.position_at, checkpoint_id, reached, ended)
+            position = self.engine.worker.call(source.position_at, checkpoint_id, reached)
             if position is not None:
                 positions[source.vertex.uid] = pack(position)
         commits = {

@@ -1,4 +1,4 @@
-"""What tasks hand to the driver side of sinks, sorted by the barrier it lies in front of. Pure.
+"""What tasks hand to the driver side of sinks and sources, sorted by the barrier it lies in front of. Pure.
 
 A task tells of its barrier between the rows in front of it and those behind. Other tasks tell of the same barrier
 earlier or later, so what belongs to checkpoint k is known when the last task has told of it.
@@ -19,12 +19,14 @@ __all__ = ["Produced", "TaskOutputs"]
 
 @dataclass(slots=True)
 class Produced:
-    """Output of one or more tasks."""
+    """Output of one or more tasks, and what they have read to its end."""
 
     rows: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
     """Tag -> rows, each with its place in the order in which the driver heard of them."""
     staged: dict[int, list[Any]] = field(default_factory=dict)
     """Sink -> files."""
+    ended: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Source -> split that was read to its end -> where that is."""
 
     def take_rows(self, tag: str) -> list[bytes]:
         """The rows of one tag in their order; they are the caller's now."""
@@ -35,11 +37,23 @@ class Produced:
         for sink, files in staged.items():
             self.staged.setdefault(sink, []).extend(files)
 
+    def add_ended(self, ended: dict[int, dict[str, Any]]) -> None:
+        """Add splits."""
+        for source, splits in ended.items():
+            self.ended.setdefault(source, {}).update(splits)
+
+    def take_output(self) -> Produced:
+        """Rows and files, which are the caller's now."""
+        taken = Produced(self.rows, self.staged)
+        self.rows, self.staged = {}, {}
+        return taken
+
     def add(self, other: Produced) -> None:
         """Add all of another one."""
         for tag, rows in other.rows.items():
             self.rows.setdefault(tag, []).extend(rows)
         self.add_staged(other.staged)
+        self.add_ended(other.ended)
 
 
 class TaskOutputs:
@@ -67,6 +81,7 @@ class TaskOutputs:
         """A task has sent its barrier."""
         produced, self._behind[event.task] = self._behind[event.task], Produced()
         produced.add_staged(event.staged)
+        produced.add_ended(event.ended)
         self._front[event.task].append((event, produced))
 
     def take(self) -> tuple[list[TaskAcknowledged], Produced] | None:
@@ -92,12 +107,11 @@ class TaskOutputs:
         return None
 
     def rest(self) -> Produced:
-        """Everything that no complete barrier covers."""
+        """The output that no complete barrier covers; it is the caller's now, the barriers stay."""
         whole = Produced()
         for front, behind in zip(self._front, self._behind, strict=True):
-            for _event, produced in front:
-                whole.add(produced)
-            whole.add(behind)
+            for produced in (*(produced for _event, produced in front), behind):
+                whole.add(produced.take_output())
         return whole
 
     def _return(self, front: deque[tuple[TaskAcknowledged, Produced]], task: int, produced: Produced) -> None:

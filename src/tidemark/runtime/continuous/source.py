@@ -37,11 +37,14 @@ class EnumeratedSource(DriverSource):
         self._numbers = itertools.count()
         self._new: list[AssignedSplit] = []
         self._ended: set[str] = set()
+        self._read_out: dict[str, Any] = {}
+        """Splits that were read to their end in front of the last barrier, and where that is."""
 
     def start(self, position: Any | None) -> None:
         """Find the splits, each behind what was read of it."""
         self._numbers = itertools.count()
         self._ended = set()
+        self._read_out = {}
         self._started = True
         self._new = [] if self._enumerator is None else self._enumerator.start(position)
 
@@ -68,11 +71,15 @@ class EnumeratedSource(DriverSource):
                 self._ended.add(split)
                 self._enumerator.split_ended(split, position)
 
-    def position_at(self, checkpoint_id: int, reached: dict[str, Any], ended: set[str]) -> Any | None:
-        """What a snapshot stores, from where every split stood at its barrier."""
+    def read_out(self, ended: dict[str, Any]) -> None:
+        """These splits have ended, too, in front of the barrier whose position is stored next."""
+        self._read_out.update(ended)
+
+    def position_at(self, checkpoint_id: int, reached: dict[str, Any]) -> Any | None:
+        """What a snapshot stores, from where every split that is being read stood at its barrier."""
         if self._enumerator is None:
             return None
-        return self._enumerator.position(reached, ended, checkpoint_id)
+        return self._enumerator.position(self._read_out | reached, set(self._read_out), checkpoint_id)
 
     def poll(self) -> SourcePoll | None:
         """There are no epochs."""

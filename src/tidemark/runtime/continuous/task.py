@@ -156,7 +156,7 @@ class ContinuousTask:
         )
         self._readings: deque[_Reading] = deque()
         self._read_out: dict[int, dict[str, Any]] = {}
-        """Source -> split that has ended -> where."""
+        """Source -> split that has ended since the last barrier -> where."""
         self._newly_ended: dict[int, dict[str, Any]] = {}
         """Of these, the ones the driver was not told of as progress."""
         self._barriers: deque[_Barrier] = deque()
@@ -451,13 +451,12 @@ class ContinuousTask:
         positions: dict[int, dict[str, Any]] = {}
         for reading in self._readings:
             positions.setdefault(reading.source.id, {})[reading.split.id] = reading.reader.position()
-        for source, ended in self._read_out.items():
-            positions.setdefault(source, {}).update(ended)
+        ended, self._read_out = self._read_out, {}
         return TaskAcknowledged(
             self.number,
             checkpoint_id,
             positions,
-            {source: list(ended) for source, ended in self._read_out.items()},
+            ended,
             self._close_parts(),
             self._time.marks(),
             self._time.partition_marks(),

@@ -55,6 +55,31 @@ def test_files_belong_to_the_barrier_they_were_closed_at():
     assert taken(outputs) == (2, [], {7: ["z"]})
 
 
+def test_splits_that_ended_in_front_of_an_aborted_barrier_count_for_the_next_one():
+    outputs = TaskOutputs(2)
+    outputs.acknowledge(TaskAcknowledged(0, 1, ended={3: {"a": 5}}))
+    outputs.acknowledge(TaskAcknowledged(0, 2, ended={3: {"b": 6}}))
+    outputs.acknowledge(TaskAcknowledged(0, 3, ended={3: {"later": 7}}))
+    outputs.acknowledge(TaskAcknowledged(1, 2, ended={3: {"c": 8}}))
+
+    assert outputs.take()[1].ended == {3: {"a": 5, "b": 6, "c": 8}}
+
+
+def test_output_that_is_given_out_at_once_leaves_barriers_and_ended_splits():
+    outputs = TaskOutputs(2)
+    rows(outputs, 0, b"a")
+    outputs.acknowledge(TaskAcknowledged(0, 1, ended={3: {"x": 5}}))
+    rows(outputs, 1, b"b")
+    assert outputs.rest().take_rows("s") == [b"a", b"b"]
+    outputs.acknowledge(TaskAcknowledged(1, 1))
+
+    told, produced = outputs.take()
+
+    assert [event.task for event in told] == [0, 1]
+    assert not produced.rows
+    assert produced.ended == {3: {"x": 5}}
+
+
 def test_a_task_may_be_several_barriers_ahead():
     outputs = TaskOutputs(2)
     for checkpoint in (1, 2, 3):

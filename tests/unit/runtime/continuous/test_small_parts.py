@@ -196,7 +196,9 @@ def test_a_snapshot_stores_what_tasks_said_at_the_barrier():
     source, enumerator = enumerated()
     source.start(None)
 
-    assert source.position_at(4, {"a": 1}, {"b"}) == {"at": {"a": 1}, "ended": ["b"], "id": 4}
+    source.read_out({"b": 9})
+    assert source.position_at(3, {}) == {"at": {"b": 9}, "ended": ["b"], "id": 3}
+    assert source.position_at(4, {"a": 1}) == {"at": {"a": 1, "b": 9}, "ended": ["b"], "id": 4}
     source.notify_checkpoint_complete(4)
     source.stop()
     WORKER.call(lambda: None)
@@ -210,6 +212,6 @@ def test_a_function_in_slots_has_no_splits_and_no_position():
 
     assert source.is_complete
     assert source.take_new() == source.discover(0) == []
-    assert source.position_at(1, {}, set()) is None
+    assert source.position_at(1, {}) is None
     source.notify_checkpoint_complete(1)
     source.stop()

@@ -194,8 +194,17 @@ def test_an_acknowledgement_tells_where_the_readers_stand(task):
 
     first, second = task.of(TaskAcknowledged)
     assert first.positions == {}
-    assert second.positions == {task.source: {"0": 2}}
-    assert second.ended == {task.source: ["0"]}
+    assert second.ended == {task.source: {"0": 2}}
+
+
+def test_an_ended_split_is_acknowledged_once(task):
+    task.read()
+    task.settle()
+    for checkpoint in (1, 2):
+        task.inject(checkpoint)
+        task.settle()
+
+    assert [event.ended for event in task.of(TaskAcknowledged)] == [{task.source: {"0": 2}}, {}]
 
 
 def test_nothing_is_read_while_a_barrier_waits(task):
