@@ -20,6 +20,7 @@ from tests.recovery.test_driver_loss import newest_checkpoint
 from tidemark import Duration, KeyedProcessFunction, WatermarkStrategy
 from tidemark.api.connectors.kafka.offsets import KafkaTopicPartition
 from tidemark.errors import ConfigError, OffsetsOutOfRangeError
+from tidemark.runtime.sources.kafka_splits import KafkaSplits
 
 pytestmark = pytest.mark.modes("epochs", "auto")
 
@@ -120,6 +121,44 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker, tmp_path):
     results = restored(broker, topic, path, **{"auto.offset.reset": "earliest"})
     assert len([next(results) for _ in range(100)]) == 100, "from the start of the new one"
     results.close()
+
+
+def test_a_topic_made_anew_while_it_is_read_is_noticed_at_the_next_barrier(broker):
+    topic = broker.create_topic(1)
+    broker.produce(topic, texts(0, 70))
+    env = local_env()
+    env.enable_checkpointing(20)
+    results = count_job(env, source_of(broker, topic).build())
+    assert len([next(results) for _ in range(70)]) == 70
+    broker.delete_topic(topic)
+    broker.create_topic(1, name=topic)
+    broker.produce(topic, texts(0, 100))
+
+    with pytest.raises(Exception, match="deleted and made anew while it was read") as failure:
+        list(results)
+
+    error = cause_of(failure, OffsetsOutOfRangeError)
+    assert (error.topic, error.partition, error.earliest) == (topic, 0, 0)
+    # A reader takes the new one for the old one as soon as it has the offset.
+    assert error.wanted in range(70, 101) and error.latest in range(101)
+    assert "auto.offset.reset" in str(error)
+
+
+@pytest.mark.modes("auto", reason="a reader by itself")
+def test_the_end_of_a_topic_made_anew_is_not_taken_for_that_of_the_old_one(broker):
+    topic = broker.create_topic(1)
+    broker.produce(topic, texts(0, 20))
+    splits = KafkaSplits(bounded(source_of(broker, topic)), 30_000)
+    [split] = splits.enumerate()
+    splits.close()
+    broker.delete_topic(topic)
+    broker.create_topic(1, name=topic)
+    broker.produce(topic, texts(0, 30))
+
+    reader = splits.open(split, 5)
+    with pytest.raises(OffsetsOutOfRangeError, match=r"offset 20 .* offsets 0 to 30 .*made anew"):
+        wait_until(lambda: reader.read(10, 500) is None, "the error")
+    reader.close()
 
 
 @pytest.mark.modes("auto", reason="a reader by itself")
