@@ -228,6 +228,7 @@ def bench_count(table: Table, bootstrap: str, options: argparse.Namespace) -> No
                 problem = result.get("error", "WRONG COUNTS")
                 progress(f"{name}: {problem}\n{result.get('stderr', '')}")
             else:
+                progress(f"{name}: {result['rate']:,.0f}/s, {result['startup_s']:.1f} s to start and end")
                 rates.setdefault(name, []).append(result["rate"])
     table.title(f"Kafka -> count, {options.count_records:,} records, {KEYS:,} keys, records/s")
     for name, found in rates.items():
@@ -271,10 +272,10 @@ def main() -> None:
     with broker() as bootstrap:
         if "sink" in options.only:
             bench_sink(table, bootstrap, options.records, options.rounds)
-        if "count" in options.only:
-            bench_count(table, bootstrap, options)
         if "latency" in options.only:
             bench_latency(table, bootstrap, options)
+        if "count" in options.only:
+            bench_count(table, bootstrap, options)
     table.exit()
 
 

@@ -29,6 +29,7 @@ from tidemark.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaS
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 PATIENCE_S = 120.0
+WARM_S = 3
 SENDER = Path(__file__).with_name("kafka_ticker.py")
 
 
@@ -94,28 +95,37 @@ def run_latency(case: Case, folder: Path) -> dict[str, Any]:
         {"bootstrap.servers": bootstrap, "group.id": "latency", "fetch.wait.max.ms": 100, "log_level": 0}
     )
     consumer.assign([TopicPartition(written, each, 0) for each in range(kafka_work.PARTITIONS)])
-    rate, seconds = case.options["rate"], case.options["seconds"]
+    try:
+        # A job takes a while to start, and what waits for it meanwhile has an age that says nothing.
+        paced(case, consumer, WARM_S)
+        return figures_of(*paced(case, consumer, case.options["seconds"]))
+    finally:
+        consumer.close()
+        client.cancel().result(PATIENCE_S)
+
+
+def paced(case: Case, consumer: Any, seconds: int) -> tuple[list[list[float]], int]:
+    """Send records at the case's rate; their ages in milliseconds when they have come back, and how many were sent."""
+    bootstrap, read, rate = case.options["bootstrap"], case.options["read"], case.options["rate"]
     sending = subprocess.Popen(
         [sys.executable, str(SENDER), bootstrap, read, str(rate), str(seconds), str(case.keys)],
         stdout=subprocess.PIPE,
         text=True,
     )
     ages: list[float] = []
-    sent, give_up = None, time.monotonic() + seconds + PATIENCE_S
+    sent, give_up = -1, time.monotonic() + seconds + PATIENCE_S
     try:
-        while (sent is None or len(ages) < sent) and time.monotonic() < give_up:
+        while (sent < 0 or len(ages) < sent) and time.monotonic() < give_up:
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
                 ages.append(time.time() * 1000 - int(message.value().partition(b",")[2]) / 1000)
-            if sent is None and message is None and sending.poll() is not None:
+            if sent < 0 and message is None and sending.poll() is not None:
                 assert sending.stdout is not None
                 sent = int(sending.stdout.readline())
     finally:
         sending.kill()
         sending.wait()
-        consumer.close()
-        client.cancel().result(PATIENCE_S)
-    return figures_of([ages], sent or -1)
+    return [ages], sent
 
 
 def measure(case: Case, spark: Any, log: EpochLog, folder: Path) -> dict[str, Any]:

@@ -140,7 +140,8 @@ def test_a_topic_made_anew_while_it_is_read_is_noticed_at_the_next_barrier(broke
     error = cause_of(failure, OffsetsOutOfRangeError)
     assert (error.topic, error.partition, error.earliest) == (topic, 0, 0)
     # A reader takes the new one for the old one as soon as it has the offset.
-    assert error.wanted in range(70, 101) and error.latest in range(101)
+    assert error.wanted in range(70, 101)
+    assert error.latest in range(101)
     assert "auto.offset.reset" in str(error)
 
 
