@@ -87,7 +87,8 @@ class ByNumber(KeyedProcessFunction):
 
 
 @pytest.fixture(
-    params=[HashMapStateBackend, lambda: EmbeddedRocksDBStateBackend(True)], ids=["heap", "rocksdb"]
+    params=[HashMapStateBackend, lambda: EmbeddedRocksDBStateBackend(True)],
+    ids=["incremental-heap", "rocksdb"],
 )
 def job(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     configuration = Configuration()
@@ -95,6 +96,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         "execution.target": "local",
         "state.checkpoints.dir": f"file://{tmp_path}/checkpoints",
         "state.checkpoints.num-retained": "3",
+        "state.backend.incremental": "true",
     }.items():
         configuration.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
