@@ -28,7 +28,7 @@ from tidemark.types.typeinfo import Types
 
 
 @pytest.mark.parametrize("ttl", [False, True])
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 @given(program=programs())
 def test_chains_agree_with_dictionaries(ttl: bool, program: list[Step]) -> None:
     """All kinds of state, values changed in place, cuts read late and in any order."""
@@ -52,7 +52,7 @@ _WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("seed", seeds(30))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_what_completes_is_whole(seed: int, tmp_path: Path) -> None:
     """Files that no retained or pending checkpoint names are deleted at once, as the registry of shared files does."""
     chance = random.Random(seed)

@@ -360,15 +360,13 @@ def test_state_that_lives_by_event_time_is_as_old_as_the_elements_it_is_made_of(
     start = OperatorTransformation.bootstrap_with([("ann", 1_000), ("bob", 20_000)])
     clicks = start.assign_timestamps(ByNumber()).key_by(lambda pair: pair[0], Types.STRING())
     path = (
-        SavepointWriter.new_savepoint(environment(), None, 16)
+        SavepointWriter.new_savepoint(environment(), EmbeddedRocksDBStateBackend() if rocksdb else None, 16)
         .with_operator("sessions", clicks.transform(Clicks()))
         .write(target)
     )
 
     env = environment(1, settings={"execution.state-recovery.path": path, "parallelism.default": "1"})
     env.set_max_parallelism(16)
-    if rocksdb:
-        env.set_state_backend(EmbeddedRocksDBStateBackend())
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(ByNumber())
     source = env.from_collection([("ann", 5_000), ("bob", 5_001)], PAIR).assign_timestamps_and_watermarks(
         strategy
@@ -390,6 +388,6 @@ def test_state_that_lives_by_event_time_is_not_made_of_elements_without_timestam
     writer = SavepointWriter.new_savepoint(environment(), None, 16)
     writer.with_operator("sessions", clicks.transform(Clicks()))
 
-    with pytest.raises(ConfigError, match=r"'clicks' .* assign_timestamps"):
+    with pytest.raises(ConfigError, match=r"'clicks' .*assign_timestamps"):
         writer.write(target)
     assert not Path(target).exists()
