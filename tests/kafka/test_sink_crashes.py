@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -160,3 +160,52 @@ def test_a_commit_that_nobody_could_tell_of_is_not_repeated_by_the_next_attempt(
     assert "finished" in driver.end()
 
     door.compare(topic)
+
+
+FORGOTTEN = {
+    # An open transaction is aborted when the successor comes; one that was committed stays so.
+    "records, before the offsets": ((Request.PRODUCE, 1, Moment.ANSWERED), lambda topic: True, "left open"),
+    "all, before the commit": ((Request.END_TXN, 2, Moment.BEFORE), lambda topic: True, "it was aborted"),
+    "all, at the commit": ((Request.END_TXN, 2, Moment.ANSWERED), lambda topic: True, "it was aborted"),
+    "offsets, before the commit": (
+        (Request.END_TXN, 2, Moment.BEFORE),
+        lambda topic: topic.startswith("__"),
+        "it was aborted",
+    ),
+    "offsets, at the commit": (
+        (Request.END_TXN, 2, Moment.ANSWERED),
+        lambda topic: topic.startswith("__"),
+        "it was committed",
+    ),
+}
+
+
+# Each waits until brokers have had their time; the others are of the campaign.
+@pytest.mark.parametrize(
+    ("point", "lost", "said"),
+    [
+        pytest.param(*case, id=name)
+        for name, case in FORGOTTEN.items()
+        if SEED or "before the commit" not in name
+    ],
+)
+def test_what_brokers_have_forgotten_to_end_is_ended_and_written_once(
+    tmp_path: Path, door: Door, point: tuple[Request, int, Moment], lost: Callable[[str], bool], said: str
+) -> None:
+    """A coordinator may skip partitions after a restart of all brokers; here it never gets through to them."""
+    topic = door.broker.create_topic(3)
+    door.proxy.markers_lost.clear()
+    door.proxy.loses_markers = lost
+    killed = Driver(tmp_path, door.proxy.address, topic, "epochs")
+    assert door.die_at(killed, point)
+    successor = Driver(tmp_path, door.proxy.address, topic, "epochs", newest_checkpoint(tmp_path))
+    try:
+        assert door.proxy.markers_lost.wait(DEADLINE_S), successor.says()
+    finally:
+        door.proxy.loses_markers = None
+
+    says = successor.end()
+
+    assert "finished" in says, says
+    door.compare(topic)
+    assert said in says

@@ -19,7 +19,7 @@ from tidemark.jobs import list_jobs
 
 PROGRAM = str(Path(__file__).with_name("killed_driver.py"))
 JOB = "0123456789abcdef" * 2
-PATIENCE = 120
+PATIENCE = 600
 """Seconds for a whole program on a slow machine."""
 EXACT = Counter(f"{key} {count}" for key in range(50) for count in range(1, TOTAL // 50 + 1))
 OPTIONS = {
@@ -40,8 +40,13 @@ class Driver:
         self.log = directory / f"driver-{len(list(directory.glob('driver-*')))}.log"
         environment = {**os.environ, "TMPDIR": str(directory), "TIDEMARK_HOME": str(directory / "home")}
         with self.log.open("w") as log:
+            # Whoever runs the tests in the background may have them ignore Ctrl-C, which children inherit.
             self.process = subprocess.Popen(
-                [*command, str(directory), backend], stdout=log, stderr=log, env=environment
+                [*command, str(directory), backend],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     def wait_for(self, text: str, times: int = 1) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from tidemark.api.connectors.kafka.properties import ClientProperties
 from tidemark.errors import ConfigError, StorageError, StorageVerdict, TidemarkError
 
-__all__ = ["QUIET", "KafkaClients", "confluent", "is_fenced"]
+__all__ = ["QUIET", "KafkaClients", "confluent", "is_fenced", "is_settling"]
 
 _log = logging.getLogger("tidemark.kafka")
 
@@ -36,6 +36,7 @@ _REFUSED = (
     "CLUSTER_AUTHORIZATION_FAILED",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 )
+_COORDINATOR_MOVES = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 QUIET = {"log_level": "3"}
 """Errors only: a client for a question warns of every property that is meant for another kind of client."""
@@ -64,6 +65,11 @@ def is_fenced(error: Any) -> bool:
     return _name(error) in _FENCED
 
 
+def is_settling(error: Any) -> bool:
+    """Whether an error of the client says that a coordinator moves or is only starting: one to ask again."""
+    return _name(error) in _COORDINATOR_MOVES
+
+
 class KafkaClients:
     """Makes clients of one connector, and says what went wrong in our words."""
 
@@ -78,6 +84,7 @@ class KafkaClients:
         self._properties = properties
         self.timeout_s = timeout_ms / 1000
         self.what = what
+        self._questions: Any = None
 
     def producer(self, **settings: Any) -> Any:
         """A producer; `settings` are librdkafka's and come before the user's only where those are silent."""
@@ -96,6 +103,12 @@ class KafkaClients:
 
         with self.mapped("make a client"):
             return AdminClient(self._with({**QUIET, **settings}), logger=_log)
+
+    def _asker(self) -> Any:
+        """A client for questions that is kept: one for each commit would have to connect each time."""
+        if self._questions is None:
+            self._questions = self.admin()
+        return self._questions
 
     def _with(self, settings: dict[str, Any]) -> dict[str, Any]:
         # What we set ourselves wins: the connector depends on it.
@@ -130,6 +143,50 @@ class KafkaClients:
                     raise self._missing(topic)
                 time.sleep(0.1)
         return found
+
+    def open_partitions(self, topics: Iterable[str]) -> list[tuple[str, int]]:
+        """Partitions of topics in which some transaction is open: readers of what is committed cannot read to the end.
+
+        Raises:
+            ConfigError: A topic is missing.
+            StorageError: No broker answered in time.
+        """
+        partitions = self.partitions(topics)
+        # In this order: a transaction that ends in between is taken for open, not the other way round.
+        committed = self.ends(partitions, committed=True)
+        written = self.ends(partitions, committed=False)
+        return [at for at in partitions if committed[at] < written[at]]
+
+    def partitions(self, topics: Iterable[str]) -> list[tuple[str, int]]:
+        """Topic and number of all partitions of topics.
+
+        Raises:
+            ConfigError: A topic is missing.
+            StorageError: No broker answered in time.
+        """
+        counts = self.require_topics(self._asker(), topics)
+        return [(topic, at) for topic, count in counts.items() for at in range(count)]
+
+    def ends(self, partitions: Iterable[tuple[str, int]], *, committed: bool) -> dict[tuple[str, int], int]:
+        """The offset behind the last record, of each partition.
+
+        Args:
+            partitions: Topic and number.
+            committed: Whether what is behind the first open transaction does not count.
+
+        Raises:
+            StorageError: No broker answered in time.
+        """
+        kafka = confluent()
+        from confluent_kafka.admin import OffsetSpec
+
+        level = kafka.IsolationLevel.READ_COMMITTED if committed else kafka.IsolationLevel.READ_UNCOMMITTED
+        wanted = {kafka.TopicPartition(*at): OffsetSpec.latest() for at in partitions}
+        if not wanted:
+            return {}
+        with self.mapped("look up offsets"):
+            asked = self._asker().list_offsets(wanted, isolation_level=level, request_timeout=self.timeout_s)
+            return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
 
     @contextmanager
     def mapped(self, doing: str, *, topic: str | None = None) -> Iterator[None]:
