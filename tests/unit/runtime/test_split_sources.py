@@ -14,7 +14,7 @@ from tidemark.clock import ManualClock
 from tidemark.errors import ConfigError, ExecutionError, RestoreError
 from tidemark.protocol.failure import OperatorFailed
 from tidemark.runtime.sources.enumerators import make_enumerator
-from tidemark.runtime.sources.positions import pack, start_enumerator, start_source
+from tidemark.runtime.sources.positions import pack, start_source
 from tidemark.runtime.sources.readers import open_reader
 from tidemark.runtime.sources.shares import read_share
 from tidemark.runtime.sources.split_driver import SplitDriverSource
@@ -218,7 +218,7 @@ def test_a_completed_checkpoint_tells_its_own_positions(world, name):
 )
 def test_what_is_no_position_of_splits_is_refused(name, worker, stored):
     with pytest.raises(RestoreError, match="source 'in' cannot be read"):
-        start_enumerator(make_enumerator(vertex(World(name).source_spec()), ManualClock()), stored)
+        start_source(make_enumerator(vertex(World(name).source_spec()), ManualClock()), stored)
     with pytest.raises(RestoreError, match="source 'in' cannot be read"):
         Epochs(World(name), worker, stored=stored)
 

@@ -12,8 +12,10 @@ the records it stands for, so whoever reads it knows what is visible. Its metada
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -31,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 _SLICE_S = 0.5
 _ASK_AGAIN_S = 0.2
+_GRACE_S = 5.0
+"""How long a call of the client may take beyond its timeout."""
 _UNSTABLE_S = 10.0
 """How long brokers may take to end a transaction that they were told to end."""
 
@@ -132,9 +136,10 @@ class Transactions:
         self._place = place
         self._failure: TidemarkError | None = None
         self._fenced = False
+        self._hangs = False
         self._producer = clients.producer(**settings, on_delivery=self._failed)
         with clients.mapped("begin transactions"):
-            self._producer.init_transactions(clients.timeout_s)
+            self._within_time(self._producer.init_transactions)
         try:
             self.marker, self._group = read_marker(clients, place)
         except UnstableMarker:
@@ -158,9 +163,9 @@ class Transactions:
             self._producer.begin_transaction()
             self._store(marker if outcome is Outcome.COMMITTED else None)
             if outcome is Outcome.COMMITTED:
-                self._producer.commit_transaction(self._clients.timeout_s)
+                self._within_time(self._producer.commit_transaction)
             else:
-                self._producer.abort_transaction(self._clients.timeout_s)
+                self._within_time(self._producer.abort_transaction)
 
     def _store(self, marker: Marker | None) -> None:
         """Let the transaction store a marker; None: one that is never seen, because the transaction is aborted."""
@@ -169,7 +174,7 @@ class Transactions:
         offset = confluent().TopicPartition(
             self._place.topic, self._place.partition, published, metadata=metadata
         )
-        self._producer.send_offsets_to_transaction([offset], self._group, self._clients.timeout_s)
+        self._within_time(self._producer.send_offsets_to_transaction, [offset], self._group)
 
     def commit(
         self,
@@ -208,7 +213,7 @@ class Transactions:
             stops = self._clients.ends(partitions, committed=False)
             note([Stretch(*at, starts[at], stops[at]) for at in partitions])
             self._store(marker)
-            self._producer.commit_transaction(self._clients.timeout_s)
+            self._within_time(self._producer.commit_transaction)
         except SystemError:
             # What the client's C code leaves of a fatal error, being fenced among them, if it came twice.
             raise ProducerFenced("the producer has failed for good") from None
@@ -224,7 +229,7 @@ class Transactions:
         """End an open transaction if there is one, so that readers need not wait for its timeout."""
         with suppress(confluent().KafkaException):
             self._producer.purge()
-            self._producer.abort_transaction(self._clients.timeout_s)
+            self._within_time(self._producer.abort_transaction)
 
     def _end_hanging(self, batches: Iterable[OutgoingRecords]) -> None:
         """End what brokers have left open of an aborted transaction, or the next commit would commit it, too.
@@ -249,7 +254,34 @@ class Transactions:
                 self._producer.produce(topic, value, key, partition)
             # What has not been sent when a transaction is aborted never was in it.
             self._await_delivery()
-            self._producer.abort_transaction(self._clients.timeout_s)
+            self._within_time(self._producer.abort_transaction)
+
+    def _within_time(self, call: Callable[..., None], *args: Any) -> None:
+        """Make a call of the client that takes a timeout, and keep to it: behind an outage some of them do not return.
+
+        Raises:
+            KafkaException: It failed, or did not come back; then this producer hangs and must not be used any more.
+        """
+        kafka = confluent()
+        done: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                call(*args, self._clients.timeout_s)
+            except BaseException as exc:
+                done.set_exception(exc)
+            else:
+                done.set_result(None)
+
+        timed_out = kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
+        if self._hangs:
+            raise timed_out
+        threading.Thread(target=run, name="kafka-transaction", daemon=True).start()
+        try:
+            done.result(self._clients.timeout_s + _GRACE_S)
+        except TimeoutError:
+            self._hangs = True
+            raise timed_out from None
 
     def _await_delivery(self) -> None:
         """Wait for all records, for as long as some arrive."""

@@ -63,7 +63,7 @@ class Enumerator(ABC):
         """The splits to begin with, behind a stored position if there is one; forgets everything before.
 
         Raises:
-            DecodeError: It is no position of this kind of source (`msgspec`; see `positions.start_enumerator`).
+            DecodeError: It is no position of this kind of source (`msgspec`; see `positions.start_source`).
         """
 
     def discover(self, now_ms: int) -> list[AssignedSplit]:
