@@ -31,7 +31,7 @@ from tidemark.paths import is_local, join, local_path, name_of
 from tidemark.private_files import open_private, private_directory
 from tidemark.runtime.claim import areas_of, newest_claim, this_machine
 from tidemark.runtime.places import open_place
-from tidemark.runtime.sinks.frontier import FRONTIER
+from tidemark.runtime.sinks.frontier import NOTES
 from tidemark.runtime.sinks.kafka_commits import listed_files
 from tidemark.scratch import sweep_scratch
 
@@ -172,7 +172,7 @@ def _sweep_place(note: _Note, place: StagingPlace, needed: set[str]) -> list[str
     for area in areas_of(at, place.directory):
         where = f"{place.directory}/{area}"
         for name in at.names(where):
-            if name not in needed and name != FRONTIER:
+            if name not in needed and name not in NOTES:
                 at.remove(f"{where}/{name}")
                 removed.append(join(place.base, where, name))
         at.remove_empty(where)
