@@ -750,6 +750,17 @@ class Options:
             "Unset, 0 and -1: nothing waits. The getter says 100 ms where nobody set it, as Flink's does."
         )
     )
+    EPOCHS_MAX_RECORDS = (
+        _key("execution.epochs.max-records-per-task")
+        .int_type()
+        .default_value(100_000)
+        .within(1)
+        .with_description(
+            "How many records a task reads from a Kafka source, or a SplitSource, in one epoch at most, so that "
+            "checkpoints come in a backlog, too; it never reads for longer than about a second. Fewer make epochs "
+            "shorter and throughput lower. Continuous execution has no epochs."
+        )
+    )
     GENERIC_TYPES = (
         _key("pipeline.generic-types")
         .boolean_type()
