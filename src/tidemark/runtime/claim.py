@@ -24,6 +24,7 @@ from contextlib import suppress
 import msgspec
 
 from tidemark.errors import FencedError
+from tidemark.processes import process_started
 from tidemark.runtime.places import Place
 
 __all__ = ["AREA", "Claim", "Holder", "areas_of", "newest_claim", "this_machine"]
@@ -46,6 +47,8 @@ class Holder(msgspec.Struct, frozen=True):
     """Seconds since the epoch."""
     machine: str = ""
     """Within which process numbers mean something: see `this_machine`."""
+    started: float = 0.0
+    """What `process_started` says of the process."""
 
 
 class Claim:
@@ -87,6 +90,7 @@ class Claim:
             os.getpid(),
             int(time.time()),
             this_machine(),
+            process_started(),
         )
         while True:
             place.make_private(directory)
