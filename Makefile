@@ -33,6 +33,8 @@ demo: java ## run the guided demonstration on a local Spark
 reference: setup
 	@$(PY) scripts/fetch_pyflink.py
 
+test test-fast chaos: export TMPDIR := $(shell scripts/test_tmp.sh)
+
 test: java browser kafka reference ## run every test: first those without a JVM, in parallel, then those on Spark
 	$(PYTEST) -n 2 -m "not spark and not cluster"
 	$(PYTEST) -p no:xdist -m "spark or cluster"

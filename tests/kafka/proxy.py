@@ -2,7 +2,8 @@
 
 Brokers advertise the door instead of themselves, so clients come through it with every connection. It changes nothing
 on the way; a rule runs something (a kill, say) before a request goes on to the broker, before its answer goes back, or
-behind that. The code under test knows nothing of it.
+behind that. The code under test knows nothing of it. Brokers come through it, too: markers that end transactions can
+be lost here although the coordinator is told that they were written.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Request(IntEnum):
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
+    WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
 
 
@@ -69,6 +71,9 @@ class Proxy:
         self._sockets: set[socket.socket] = set()
         self._number = 0
         self._shut = False
+        self.loses_markers = False
+        """Whether brokers only believe that they end transactions."""
+        self.markers_lost = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def set_rule(self, request: Request, nth: int, moment: Moment, action: Callable[[], None]) -> Rule:
@@ -133,6 +138,10 @@ class Proxy:
             while True:
                 head = _exactly(source, 4)
                 body = _exactly(source, struct.unpack(">i", head)[0])
+                if handle == self._request and self.loses_markers and (answer := answer_to_markers(body)):
+                    source.sendall(answer)
+                    self.markers_lost.set()
+                    continue
                 behind = handle(number, body)
                 sink.sendall(head + body)
                 if behind is not None:
@@ -186,3 +195,57 @@ def _exactly(source: socket.socket, count: int) -> bytes:
             raise ConnectionError("closed")
         data += chunk
     return bytes(data)
+
+
+def answer_to_markers(body: bytes) -> bytes | None:
+    """The answer "written" to a request for markers in a user's topics, of version 1 or 2; None for other requests."""
+    key, version, correlation, length = struct.unpack_from(">hhih", body)
+    if key != Request.WRITE_TXN_MARKERS:
+        return None
+    reader = _Reader(body, 10 + max(0, length) + 1)
+    written = b""
+    count = reader.varint() - 1
+    for _ in range(count):
+        producer = reader.take(8)
+        reader.take(2 + 1)
+        topics = b""
+        entries = reader.varint() - 1
+        for _ in range(entries):
+            name = reader.take(reader.varint() - 1)
+            if name.startswith(b"__"):
+                return None
+            partitions = [reader.take(4) for _ in range(reader.varint() - 1)]
+            reader.take(1)
+            topics += _varint(len(name) + 1) + name + _varint(len(partitions) + 1)
+            topics += b"".join([partition + bytes(3) for partition in partitions]) + bytes(1)
+        reader.take(4 + (version >= 2) + 1)
+        written += producer + _varint(entries + 1) + topics + bytes(1)
+    answer = struct.pack(">i", correlation) + bytes(1) + _varint(count + 1) + written + bytes(1)
+    return struct.pack(">i", len(answer)) + answer
+
+
+class _Reader:
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data, self.at = data, at
+
+    def take(self, count: int) -> bytes:
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << shift
+            if not byte & 0x80:
+                return value
+            shift += 7
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -160,3 +160,25 @@ def test_a_commit_that_nobody_could_tell_of_is_not_repeated_by_the_next_attempt(
     assert "finished" in driver.end()
 
     door.compare(topic)
+
+
+@pytest.mark.parametrize("mode", MODES if SEED else MODES[:1])
+def test_a_transaction_that_a_broker_has_forgotten_to_abort_is_not_committed_by_the_next(
+    tmp_path: Path, door: Door, mode: str
+) -> None:
+    """After a restart of all brokers a coordinator may skip partitions; here it never gets through to them."""
+    topic = door.broker.create_topic(3)
+    killed = Driver(tmp_path, door.proxy.address, topic, mode)
+    assert door.die_at(killed, (Request.PRODUCE, 1, Moment.ANSWERED))
+    door.proxy.loses_markers = True
+    successor = Driver(tmp_path, door.proxy.address, topic, mode, newest_checkpoint(tmp_path))
+    try:
+        assert door.proxy.markers_lost.wait(DEADLINE_S), successor.says()
+    finally:
+        door.proxy.loses_markers = False
+
+    said = successor.end()
+
+    assert "finished" in said, said
+    door.compare(topic)
+    assert "left open are aborted" in said

@@ -19,7 +19,7 @@ from tidemark.jobs import list_jobs
 
 PROGRAM = str(Path(__file__).with_name("killed_driver.py"))
 JOB = "0123456789abcdef" * 2
-PATIENCE = 120
+PATIENCE = 600
 """Seconds for a whole program on a slow machine."""
 EXACT = Counter(f"{key} {count}" for key in range(50) for count in range(1, TOTAL // 50 + 1))
 OPTIONS = {

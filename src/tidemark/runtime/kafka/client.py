@@ -15,7 +15,7 @@ from typing import Any
 from tidemark.api.connectors.kafka.properties import ClientProperties
 from tidemark.errors import ConfigError, StorageError, StorageVerdict, TidemarkError
 
-__all__ = ["QUIET", "KafkaClients", "confluent", "is_fenced"]
+__all__ = ["QUIET", "KafkaClients", "confluent", "is_fenced", "is_settling"]
 
 _log = logging.getLogger("tidemark.kafka")
 
@@ -36,6 +36,7 @@ _REFUSED = (
     "CLUSTER_AUTHORIZATION_FAILED",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 )
+_COORDINATOR_MOVES = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 QUIET = {"log_level": "3"}
 """Errors only: a client for a question warns of every property that is meant for another kind of client."""
@@ -62,6 +63,11 @@ def confluent() -> Any:
 def is_fenced(error: Any) -> bool:
     """Whether an error of the client says that another producer has taken the transactional id."""
     return _name(error) in _FENCED
+
+
+def is_settling(error: Any) -> bool:
+    """Whether an error of the client says that a coordinator moves or is only starting: one to ask again."""
+    return _name(error) in _COORDINATOR_MOVES
 
 
 class KafkaClients:
@@ -130,6 +136,34 @@ class KafkaClients:
                     raise self._missing(topic)
                 time.sleep(0.1)
         return found
+
+    def open_partitions(self, topics: Iterable[str]) -> list[tuple[str, int]]:
+        """Partitions of topics in which some transaction is open: readers of what is committed cannot read to the end.
+
+        Raises:
+            ConfigError: A topic is missing.
+            StorageError: No broker answered in time.
+        """
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        admin = self.admin()
+        counts = self.require_topics(admin, topics)
+        partitions = [TopicPartition(topic, at) for topic, count in counts.items() for at in range(count)]
+
+        def ends(isolation: Any) -> dict[tuple[str, int], int]:
+            asked = admin.list_offsets(
+                {partition: OffsetSpec.latest() for partition in partitions},
+                isolation_level=isolation,
+                request_timeout=self.timeout_s,
+            )
+            return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
+
+        with self.mapped("look for open transactions"):
+            # In this order: a transaction that ends in between is taken for open, not the other way round.
+            committed = ends(IsolationLevel.READ_COMMITTED)
+            written = ends(IsolationLevel.READ_UNCOMMITTED)
+        return [at for at, end in written.items() if committed[at] < end]
 
     @contextmanager
     def mapped(self, doing: str, *, topic: str | None = None) -> Iterator[None]:

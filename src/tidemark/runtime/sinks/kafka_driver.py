@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -296,7 +297,7 @@ class KafkaExactlyOnceSink(ClaimedSink):
                 transactions = self._opened_transactions()
                 if transactions.marker is None or transactions.marker.token != marker.token:
                     self.verify_claim()
-                    transactions.commit(self._batches(files), marker)
+                    transactions.commit(partial(self._batches, files), marker)
                 break
             except ProducerFenced as exc:
                 # By a newer driver, or by the brokers because the transaction took too long: the claim tells.

@@ -5,6 +5,7 @@ the records it stands for, so whoever reads it knows what is visible. Its metada
 
     init_transactions        fences whoever had the id before, and ends what it had begun
     read the marker          what is published, for good: nobody else can write now
+    end what hangs           see `Transactions._end_hanging`
     begin, produce, send_offsets (the marker), commit
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +21,7 @@ import msgspec
 
 from tidemark.api.connectors.kafka.serialization import OutgoingRecords
 from tidemark.errors import StorageError, StorageVerdict, TidemarkError
-from tidemark.runtime.kafka.client import QUIET, KafkaClients, confluent, is_fenced
+from tidemark.runtime.kafka.client import QUIET, KafkaClients, confluent, is_fenced, is_settling
 from tidemark.runtime.sinks.frontier import Frontier
 from tidemark.runtime.sinks.kafka_records import send
 
@@ -29,6 +30,7 @@ __all__ = ["Marker", "MarkerPlace", "ProducerFenced", "Transactions", "read_mark
 _log = logging.getLogger(__name__)
 
 _SLICE_S = 0.5
+_ASK_AGAIN_S = 0.2
 
 
 class ProducerFenced(Exception):
@@ -60,12 +62,20 @@ def read_marker(clients: KafkaClients, place: MarkerPlace) -> tuple[Marker | Non
     asked = {"group.id": place.group, "isolation.level": "read_committed", "enable.auto.commit": "false"}
     consumer = clients.consumer(**QUIET, **asked)
     kafka = confluent()
+    deadline = time.monotonic() + clients.timeout_s
     try:
         with clients.mapped(f"read the marker of group '{place.group}'", topic=place.topic):
-            wanted = kafka.TopicPartition(place.topic, place.partition)
-            (found,) = consumer.committed([wanted], timeout=clients.timeout_s)
-            if found.error is not None:
-                raise kafka.KafkaException(found.error)
+            while True:
+                try:
+                    wanted = kafka.TopicPartition(place.topic, place.partition)
+                    (found,) = consumer.committed([wanted], timeout=clients.timeout_s)
+                    if found.error is not None:
+                        raise kafka.KafkaException(found.error)
+                    break
+                except kafka.KafkaException as exc:
+                    if not is_settling(exc.args[0]) or time.monotonic() > deadline:
+                        raise
+                    time.sleep(_ASK_AGAIN_S)
             group = consumer.consumer_group_metadata()
     finally:
         consumer.close()
@@ -101,15 +111,20 @@ class Transactions:
         self._place = place
         self._failure: TidemarkError | None = None
         self._fenced = False
+        self._may_hang = True
         self._producer = clients.producer(**settings, on_delivery=self._failed)
         with clients.mapped("begin transactions"):
             self._producer.init_transactions(clients.timeout_s)
         self.marker, self._group = read_marker(clients, place)
 
-    def commit(self, batches: Iterable[OutgoingRecords], marker: Marker) -> None:
+    def commit(self, batches: Callable[[], Iterable[OutgoingRecords]], marker: Marker) -> None:
         """Write records and the marker, all or nothing.
 
         Whatever is raised, the transaction may have been committed nevertheless: only the marker tells.
+
+        Args:
+            batches: Gives the records, each time it is called.
+            marker: To be stored with them.
 
         Raises:
             ProducerFenced: Another producer has the transactional id.
@@ -121,8 +136,10 @@ class Transactions:
             self._place.topic, self._place.partition, marker.frontier.published, metadata=metadata
         )
         try:
+            if self._may_hang:
+                self._end_hanging(batches())
             self._producer.begin_transaction()
-            for records in batches:
+            for records in batches():
                 send(self._producer, records, self._check)
             self._await_delivery()
             self._producer.send_offsets_to_transaction([offset], self._group, self._clients.timeout_s)
@@ -143,6 +160,33 @@ class Transactions:
         with suppress(confluent().KafkaException):
             self._producer.purge()
             self._producer.abort_transaction(self._clients.timeout_s)
+
+    def _end_hanging(self, batches: Iterable[OutgoingRecords]) -> None:
+        """End what brokers have left open of an earlier transaction, or the next commit would commit it, too.
+
+        A coordinator that aborts a transaction skips partitions that have no leader at that moment, as after a restart
+        of all their brokers, and takes the abort for done. The records stay, open, under our producer id. Whoever
+        committed to such a partition would make them visible. So where something is open (it may be somebody else's),
+        we begin a transaction and abort it: that ends all that is open of ours, and readers never see it.
+        """
+        samples = {topic: (value, key) for topic, value, key in _first_of_each_topic(batches)}
+        if not samples:
+            return
+        hanging = self._clients.open_partitions(samples)
+        if hanging:
+            _log.warning(
+                "%s: transactions are open in %s; those of its own that a broker has left open are aborted.",
+                self._clients.what,
+                ", ".join([f"{topic}-{partition}" for topic, partition in hanging]),
+            )
+            self._producer.begin_transaction()
+            for topic, partition in hanging:
+                value, key = samples[topic]
+                self._producer.produce(topic, value, key, partition)
+            # What has not been sent when a transaction is aborted never was in it.
+            self._await_delivery()
+            self._producer.abort_transaction(self._clients.timeout_s)
+        self._may_hang = False
 
     def _await_delivery(self) -> None:
         """Wait for all records, for as long as some arrive."""
@@ -167,3 +211,15 @@ class Transactions:
     def _check(self) -> None:
         if self._failure is not None:
             raise ProducerFenced(str(self._failure)) if self._fenced else self._failure
+
+
+def _first_of_each_topic(
+    batches: Iterable[OutgoingRecords],
+) -> Iterator[tuple[str, bytes | None, bytes | None]]:
+    seen: set[str] = set()
+    for records in batches:
+        topics = [records.topics] if isinstance(records.topics, str) else records.topics
+        for at, topic in enumerate(topics[: len(records)]):
+            if topic not in seen:
+                seen.add(topic)
+                yield topic, records.values[at], None if records.keys is None else records.keys[at]
