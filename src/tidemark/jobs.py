@@ -17,7 +17,7 @@ import msgspec
 
 from tidemark.errors import ConfigError, JobNotFoundError
 from tidemark.private_files import open_private, private_directory
-from tidemark.processes import is_process_alive
+from tidemark.processes import is_process_alive, this_machine
 
 __all__ = [
     "TOKEN_VARIABLE",
@@ -55,6 +55,8 @@ class JobRecord:
     """Milliseconds since the epoch."""
     started: float = 0.0
     """What `process_started` says of the driver."""
+    machine: str = ""
+    """Where it runs (`this_machine`); a registry may lie in a home directory that several share."""
 
 
 def token_bytes(text: str) -> bytes:
@@ -96,16 +98,16 @@ def remove_record(job_id: str) -> None:
 
 
 def list_jobs() -> list[JobRecord]:
-    """Records of all running jobs, oldest first.
+    """Records of all jobs that run on this machine, oldest first; those of others are left alone.
 
     Raises:
         ConfigError: The directory is not this user's own, so its records may be anybody's.
     """
-    directory = registry_directory()
+    directory, here = registry_directory(), this_machine()
     records = []
     for path in sorted(private_directory(directory).glob("*.json")) if directory.is_dir() else ():
         record = _read(path)
-        if record is None:
+        if record is None or record.machine not in ("", here):
             continue
         if is_process_alive(record.pid, record.start_time, record.started):
             records.append(record)

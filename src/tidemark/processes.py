@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-__all__ = ["is_process_alive", "kill_process", "process_figures", "process_started"]
+__all__ = ["is_process_alive", "kill_process", "process_figures", "process_started", "this_machine"]
 
 _TOLERANCE_S = 2.0
 """Where start times are derived from the clock, it may have been set since; a pid is not used again so soon."""
@@ -54,6 +54,18 @@ def is_process_alive(pid: int, since: int, started: float = 0.0) -> bool:
     except (psutil.Error, ValueError, OverflowError):
         # Gone, or a number no process has: whoever asks may have read it anywhere.
         return False
+
+
+def this_machine() -> str:
+    """Names the system that process numbers belong to, differently after every boot and in every container.
+
+    Empty where the system does not tell.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
 
 
 def process_figures() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tidemark.jobs import (
     token_bytes,
     write_record,
 )
-from tidemark.processes import process_started
+from tidemark.processes import process_started, this_machine
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +81,14 @@ def test_a_job_is_found_after_the_clock_was_set_forward():
     write_record(replace(record("reused"), started=process_started() + 60))
 
     assert [found.job_id for found in list_jobs()] == ["a"]
+
+
+def test_a_job_of_another_machine_or_container_is_not_taken_for_dead(home):
+    write_record(replace(record("a", pid=2**22 + 1), machine="another boot/4026531836"))
+    write_record(replace(record("b"), machine=this_machine()))
+
+    assert [found.job_id for found in list_jobs()] == ["b"]
+    assert (home / "a.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ from tidemark.config.modes import HighAvailability, StandbyPolicy
 from tidemark.errors import ConfigError, FencedError, IllegalStateError, StorageError, StorageVerdict
 from tidemark.ids import JobID, new_job_id
 from tidemark.paths import absolute, join
-from tidemark.processes import is_process_alive
-from tidemark.runtime.claim import Claim, Holder, areas_of, newest_claim, this_machine
+from tidemark.processes import is_process_alive, this_machine
+from tidemark.runtime.claim import Claim, Holder, areas_of, newest_claim
 from tidemark.runtime.places import Place, open_place
 from tidemark.runtime.storage_plan import StoragePlan
 

@@ -29,8 +29,8 @@ from tidemark.job_logs import prune_logs
 from tidemark.jobs import list_jobs, registry_directory
 from tidemark.paths import is_local, join, local_path, name_of
 from tidemark.private_files import open_private, private_directory
-from tidemark.processes import is_process_alive, process_started
-from tidemark.runtime.claim import areas_of, newest_claim, this_machine
+from tidemark.processes import is_process_alive, process_started, this_machine
+from tidemark.runtime.claim import areas_of, newest_claim
 from tidemark.runtime.places import open_place
 from tidemark.runtime.sinks.frontier import FRONTIER
 from tidemark.runtime.sinks.kafka_commits import listed_files

@@ -287,6 +287,19 @@ def test_a_barrier_is_sent_though_every_answer_takes_longer_than_time_is_asked_f
     assert task.acknowledged() == [1]
 
 
+def test_event_time_stands_still_while_a_barrier_waits():
+    task = Task(dropped)
+    task.task.obey(AddSplits(task.source, [AssignedSplit("0", Split("0"))]))
+    task.task.step()
+    task.inject(1)
+    task.clock.advance(200)
+    task.task.step()
+    task.link.answer()
+    task.task.step()
+
+    assert task.link.kinds()[-1] == BARRIER, "nothing was put in front of it"
+
+
 def test_a_barrier_is_sent_though_a_timer_sets_the_next_one_at_once(task):
     task.inject(1)
     task.task.step()
