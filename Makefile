@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser kafka reference demo test test-fast chaos chaos-kafka chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-coordinator bench-recovery bench-evolution bench-query bench-page bench-web bench-latency bench-kafka bench-barriers clean
+.PHONY: help setup java browser kafka reference demo dist docs test test-fast chaos chaos-kafka chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-coordinator bench-recovery bench-evolution bench-query bench-page bench-web bench-latency bench-kafka bench-barriers clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,6 +115,13 @@ bench-query: java ## benchmark queryable state
 
 bench-page: browser ## benchmark the web page with a large job in a browser
 	$(PY) benchmarks/bench_page.py
+
+dist: setup ## build wheel and source distribution into dist/, reproducibly
+	@$(PY) scripts/make_dist.py
+
+docs: setup ## build the documentation site into build/site; open build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 clean: ## remove .venv, caches and build products
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log

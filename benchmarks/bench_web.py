@@ -3,16 +3,21 @@
     python benchmarks/bench_web.py
 
 The large job has 50 vertices, 200 slots and 10,000 checkpoints in its history; it is made of facts, not run. The other
-one runs in the local executor as fast as it can, in turns with and without somebody who looks every second.
+one runs in the local executor as fast as it can, in turns with and without somebody who looks: a process of its own
+that follows the events as a page does. Driver, slots and server share one interpreter there: nothing hides the cost.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import httpx
 import psutil
@@ -20,11 +25,12 @@ import psutil
 from tidemark import (
     Configuration,
     KeyedProcessFunction,
+    NumberSequenceSource,
     SinkFunction,
-    SourceFunction,
     StreamExecutionEnvironment,
     Types,
     ValueStateDescriptor,
+    WatermarkStrategy,
 )
 from tidemark.runtime.archive import Archive, ArchivedJobView
 from tidemark.runtime.control import live_jobs
@@ -45,7 +51,7 @@ from tidemark.web.facts import (
 from tidemark.web.server import ServerSettings, WebServer
 
 VERTICES, SLOTS, CHECKPOINTS = 50, 200, 10_000
-ROUNDS, TURN_S = 4, 6.0
+TURN_S, MEASURED_S = 2.0, 150.0
 JOB = "a" * 32
 
 
@@ -95,19 +101,6 @@ def timed(call: Callable[[], httpx.Response]) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-class Flood(SourceFunction):
-    def run(self, ctx):  # type: ignore[no-untyped-def]
-        self.running, number = True, 0
-        while self.running:
-            with ctx.get_checkpoint_lock():
-                for _ in range(1000):
-                    ctx.collect(number % 1000)
-                    number += 1
-
-    def cancel(self) -> None:
-        self.running = False
-
-
 class Count(KeyedProcessFunction):
     def open(self, runtime_context):  # type: ignore[no-untyped-def]
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -118,8 +111,11 @@ class Count(KeyedProcessFunction):
 
 
 class Nowhere(SinkFunction):
+    received = 0
+    """Of all subtasks; the job itself tells only now and then how far it is."""
+
     def invoke(self, value, context):  # type: ignore[no-untyped-def]
-        pass
+        Nowhere.received += 1
 
 
 def throughput() -> None:
@@ -131,8 +127,9 @@ def throughput() -> None:
     }
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(given))
     env.set_parallelism(2)
-    numbers = env.add_source(Flood(), type_info=Types.LONG())
-    counted = numbers.key_by(lambda value: value, key_type=Types.LONG()).process(Count(), Types.LONG())
+    # Splits are read by the tasks themselves: no thread of a source beside them that comes and goes in bursts.
+    numbers = env.from_source(NumberSequenceSource(0, 10**15), WatermarkStrategy.no_watermarks(), "numbers")
+    counted = numbers.key_by(lambda value: value % 1000, key_type=Types.LONG()).process(Count(), Types.LONG())
     counted.add_sink(Nowhere())
     addresses: list[str] = []
     with announcing(addresses.append):
@@ -141,33 +138,42 @@ def throughput() -> None:
     time.sleep(3)
     rates: dict[bool, list[float]] = {True: [], False: []}
     shares: list[float] = []
-    for _ in range(ROUNDS):
-        for looking in (False, True):
-            stop = threading.Event()
-            thread = threading.Thread(target=look, args=(addresses[0], runner.execution.job_id, stop))
-            if looking:
-                thread.start()
-            before, started = runner.execution.progress.records, time.perf_counter()
-            web_before, all_before = server_cpu_s(), time.process_time()
-            time.sleep(TURN_S)
-            if looking:
-                shares.append((server_cpu_s() - web_before) / (time.process_time() - all_before))
-            rates[looking].append(
-                (runner.execution.progress.records - before) / (time.perf_counter() - started)
-            )
-            stop.set()
-            if looking:
-                thread.join()
+    # Alone, looked at, looked at, alone, ...: what changes slowly on the machine falls on both.
+    end = time.monotonic() + MEASURED_S
+    for looking in itertools.cycle((False, True, True, False)):
+        if time.monotonic() > end and len(rates[True]) == len(rates[False]) > 1:
+            break
+        if looking:
+            with somebody_who_looks(addresses[0], runner.execution.job_id):
+                rate, share = turn()
+            shares.append(share)
+        else:
+            rate, _ = turn()
+        rates[looking].append(rate)
     job.cancel()
     job.get_job_execution_result().exception()
-    alone, watched = statistics.median(rates[False]), statistics.median(rates[True])
-    print(f"records/s alone {alone:,.0f}, looked at {watched:,.0f}: {100 * (1 - watched / alone):.1f} % less")
-    print(
-        f"of the processor time of the job, looked at, the server's threads had {100 * statistics.median(shares):.1f} %"
-    )
-    print(
-        f"  alone {[round(rate) for rate in rates[False]]}, looked at {[round(rate) for rate in rates[True]]}"
-    )
+    costs = [100 * (1 - watched / alone) for alone, watched in zip(rates[False], rates[True], strict=True)]
+    for name, figures, unit in (
+        ("alone", rates[False], "records/s"),
+        ("looked at", rates[True], "records/s"),
+        ("less, turn by turn", costs, "%"),
+        ("processor time of the server's threads", [100 * share for share in shares], "% of the job's"),
+    ):
+        low, middle, high = statistics.quantiles(figures, n=4)
+        print(f"{name:<40} median {middle:,.2f} {unit}, quartiles {low:,.2f} to {high:,.2f}")
+    # The mean of n turns is known to their standard deviation by the root of n; twice that is where it lies.
+    error = 2 * statistics.stdev(costs) / len(costs) ** 0.5
+    print(f"mean cost {statistics.mean(costs):.2f} % ± {error:.2f} in {len(costs)} turns of {TURN_S:g} s")
+
+
+def turn() -> tuple[float, float]:
+    """Records a second of one turn, and the share of the process's time that the server had."""
+    web_before, all_before = server_cpu_s(), time.process_time()
+    before, started = Nowhere.received, time.perf_counter()
+    time.sleep(TURN_S)
+    after, ended = Nowhere.received, time.perf_counter()
+    share = (server_cpu_s() - web_before) / (time.process_time() - all_before)
+    return (after - before) / (ended - started), share
 
 
 def server_cpu_s() -> float:
@@ -181,17 +187,30 @@ def server_cpu_s() -> float:
     )
 
 
-def look(address: str, job_id: str, stop: threading.Event) -> None:
-    """What a page does: one stream of events."""
+@contextmanager
+def somebody_who_looks(address: str, job_id: str) -> Iterator[None]:
+    """A process that follows the job's events, from when it has got the first one."""
+    with subprocess.Popen([sys.executable, __file__, address, job_id], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        process.kill()
+
+
+def look(address: str, job_id: str) -> None:
+    """What a page does: one stream of events, for ever."""
     with (
         httpx.Client(base_url=address, timeout=60) as client,
         client.stream("GET", "/v1/events", params={"job": job_id}) as stream,
     ):
-        for _line in stream.iter_lines():
-            if stop.is_set():
-                return
+        for number, _line in enumerate(stream.iter_lines()):
+            if number == 0:
+                print("looking", flush=True)
 
 
 if __name__ == "__main__":
-    answers()
-    throughput()
+    if sys.argv[1:]:
+        look(*sys.argv[1:])
+    else:
+        answers()
+        throughput()

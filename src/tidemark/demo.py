@@ -4,7 +4,7 @@ Orders come from a Spark Structured Streaming source. They are keyed by customer
 counted and summed in keyed state inside the slots; every hundredth order of a customer is written by an
 exactly-once file sink. Checkpoints are taken every second. After a while the demo kills one of its own slot
 processes with SIGKILL, watches the recovery, stops with a savepoint, and proves that nothing was lost and
-nothing was counted twice.
+nothing was counted twice. The savepoint stays, to be looked at.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ CUSTOMERS = 1000
 ROWS_PER_BATCH = 50_000
 RUN_BEFORE_CRASH_S = 8.0
 RUN_AFTER_RECOVERY_S = 6.0
+WAITING_S = 3.0
 EPOCHS = 4
 """Epochs with data to see before the crash, and after it: on a slow machine the seconds alone prove nothing."""
 
@@ -33,19 +34,29 @@ def main() -> int:
     warnings.filterwarnings("ignore", category=FutureWarning)
     folder = Path(tempfile.mkdtemp(prefix="tidemark-demo-"))
     try:
-        return _run(folder)
-    finally:
+        exact, savepoint = _run(folder)
+    except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        raise
+    for name in ("checkpoints", "alerts"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    _suggest(savepoint)
+    return 0 if exact else 1
 
 
-def _run(folder: Path) -> int:
-    say("Starting Spark (local[*]) and the job's slots ...")
+def _run(folder: Path) -> tuple[bool, str]:
+    """Whether every count is exact, and the savepoint."""
+    show = _Display()
+    show.step("Starting Spark on this machine; that takes a few seconds ...")
     spark = _session()
-    client = _start_job(spark, folder)
-    show = _Display(client)
+    show.step("Spark is there. Starting the job and its two slots ...")
+    show.client = client = _start_job(spark, folder, show)
+    began = show.seconds
     show.watch_until(
         lambda facts: (
-            facts["epoch"] >= EPOCHS and facts["checkpoints"] >= 3 and show.seconds > RUN_BEFORE_CRASH_S
+            facts["epoch"] >= EPOCHS
+            and facts["checkpoints"] >= 3
+            and show.seconds > began + RUN_BEFORE_CRASH_S
         )
     )
 
@@ -69,7 +80,23 @@ def _run(folder: Path) -> int:
     client.get_job_execution_result().result()
     exact = _prove(savepoint, folder / "alerts")
     spark.stop()
-    return 0 if exact else 1
+    return exact, savepoint
+
+
+def _suggest(savepoint: str) -> None:
+    """Three things to do next; the command is named as it can be typed here."""
+    script = Path(sys.executable).with_name("tidemark")
+    command = os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)
+    say(
+        f"""
+Three things to try next:
+  {command} inspect {savepoint}
+      what the savepoint holds: operators, states, types, sizes (delete it with: {command} savepoint -d PATH)
+  {command} new shop && cd shop && {"../" if not os.path.isabs(command) else ""}{command} run job.py
+      a project of your own: job, test, configuration
+  docs/learn/tutorial.md
+      five steps, from counting words to a job that survives, is rescaled, evolved, queried and watched"""
+    )
 
 
 def _session() -> Any:
@@ -79,7 +106,7 @@ def _session() -> Any:
     return session
 
 
-def _start_job(spark: Any, folder: Path) -> Any:
+def _start_job(spark: Any, folder: Path, show: _Display) -> Any:
     from tidemark import (
         Encoder,
         FileSink,
@@ -90,6 +117,7 @@ def _start_job(spark: Any, folder: Path) -> Any:
         Types,
         field,
     )
+    from tidemark.runtime.rest import announcing
 
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(2)
@@ -116,7 +144,8 @@ def _start_job(spark: Any, folder: Path) -> Any:
         .build()
     )
     alerts.sink_to(sink).uid("alerts")
-    return env.execute_async("order totals")
+    with announcing(lambda address: show.step(f"Watch it in a browser: {address}")):
+        return env.execute_async("order totals")
 
 
 def _customer_totals() -> Any:
@@ -140,25 +169,33 @@ def _customer_totals() -> Any:
 
 
 class _Display:
-    """Prints one line of progress per half second."""
+    """Prints one line of progress per half second; while nothing goes on, one that says what is waited for."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self) -> None:
+        self.client: Any = None
         self._started = time.monotonic()
         self._last = (0.0, 0)
+        self._said_at = 0.0
 
     @property
     def seconds(self) -> float:
-        """Since the job was submitted."""
+        """Since the demo was started."""
         return time.monotonic() - self._started
+
+    def step(self, text: str) -> None:
+        """Say that something was reached."""
+        self._said_at = self.seconds
+        say(f"{self.seconds:5.1f} s  {text}")
 
     def watch_until(self, enough: Any, deadline_s: float = 180.0) -> None:
         """Show progress until `enough(facts)`; gives up after a deadline."""
         limit = time.monotonic() + deadline_s
         while True:
-            facts = self._client.get_progress()
-            if facts["epoch"] or facts["attempt"] or int(self.seconds * 2) % 10 == 0:
+            facts = self.client.get_progress()
+            if facts["epoch"] or facts["attempt"]:
                 self._line(facts)
+            elif self.seconds - self._said_at > WAITING_S:
+                self.step("Spark compiles the first epoch and starts its Python workers ...")
             if enough(facts):
                 return
             if facts["status"] in ("FAILED", "FINISHED", "CANCELED") or time.monotonic() > limit:
@@ -168,13 +205,15 @@ class _Display:
             time.sleep(0.5)
 
     def _line(self, facts: dict[str, Any]) -> None:
-        then, records = self._last
+        then, before = self._last
         now = time.monotonic()
-        rate = max(0, facts["records"] - records) / (now - then) if then else 0.0
-        self._last = (now, facts["records"])
+        # Records count work, also what is done again after the crash; orders are counted once.
+        orders = facts["records"] - facts["replayed"]
+        rate = max(0, orders - before) / (now - then) if then else 0.0
+        self._last = (now, orders)
         say(
             f"{self.seconds:5.1f} s  {facts['status']:<10} attempt {facts['attempt']}  epoch {facts['epoch']:>4}  "
-            f"{facts['records']:>10,} records  {rate:>9,.0f}/s  {facts['state_entries']:>5} keys in state  "
+            f"{orders:>10,} orders  {rate:>9,.0f}/s  {facts['state_entries']:>5} keys in state  "
             f"checkpoint {facts['last_checkpoint'] or '-'}"
         )
 

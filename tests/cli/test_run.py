@@ -48,6 +48,21 @@ def test_settings_beat_file_and_environment(
     assert dict(os.environ) == before
 
 
+def test_verbose_lets_spark_speak_and_leaves_a_level_of_the_users_own(
+    tide: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_SPARK_LOG_LEVEL", "INFO")
+    path = tmp_path / "level.py"
+    path.write_text("import os; print(os.environ.get('TIDEMARK_SPARK_LOG_LEVEL'))")
+
+    said = [tide("run", "-v", path).stdout.strip()]
+    for options in ((), ("-v",)):
+        monkeypatch.delenv("TIDEMARK_SPARK_LOG_LEVEL", raising=False)
+        said.append(tide("run", *options, path).stdout.strip())
+
+    assert said == ["INFO", "None", "WARN"]
+
+
 def test_the_address_of_the_web_page_is_told_once_beside_the_output(tide: Command, program: Write) -> None:
     path = program(
         sink="add_sink(Nowhere())", afterwards='env.from_collection([1]).print(); env.execute("second")'

@@ -10,10 +10,11 @@ import os
 import signal
 import sys
 import traceback
+from multiprocessing.connection import wait as wait_for_end
 from pathlib import Path
 from typing import Any
 
-from tests.kafka.broker import wait_until
+from tests.kafka.broker import DEADLINE_S, wait_until
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.kafka.sink_program", "tidemark.runtime.local_executor"])
@@ -66,9 +67,10 @@ class Driver:
         os.kill(self.process.pid, what)
 
     def kill(self) -> None:
-        """`kill -9`; nothing if it is gone already."""
+        """`kill -9`; returns when it is gone."""
         if self.process.is_alive():
             self.process.kill()
+            wait_for_end([self.process.sentinel], DEADLINE_S)
 
     def says(self) -> str:
         """What it has said."""

@@ -71,9 +71,10 @@ class Proxy:
         self._sockets: set[socket.socket] = set()
         self._number = 0
         self._shut = False
-        self.loses_markers = False
-        """Whether brokers only believe that they end transactions."""
+        self.loses_markers: Callable[[str], bool] | None = None
+        """Of which topics the ends of transactions are lost, where there are records in them."""
         self.markers_lost = threading.Event()
+        self._answers: dict[tuple[int, int], bytes] = {}
         threading.Thread(target=self._accept, daemon=True).start()
 
     def set_rule(self, request: Request, nth: int, moment: Moment, action: Callable[[], None]) -> Rule:
@@ -138,12 +139,14 @@ class Proxy:
             while True:
                 head = _exactly(source, 4)
                 body = _exactly(source, struct.unpack(">i", head)[0])
-                if handle == self._request and self.loses_markers and (answer := answer_to_markers(body)):
-                    source.sendall(answer)
-                    self.markers_lost.set()
-                    continue
                 behind = handle(number, body)
-                sink.sendall(head + body)
+                if handle == self._request:
+                    if _is_closed(source):
+                        raise ConnectionError("whoever asked is gone")
+                    body = self._without_markers(number, body)
+                else:
+                    body = self._answers.pop((number, struct.unpack_from(">i", body)[0]), body)
+                sink.sendall(struct.pack(">i", len(body)) + body)
                 if behind is not None:
                     behind()
         except OSError:
@@ -173,6 +176,16 @@ class Proxy:
         rule.action()
         return None
 
+    def _without_markers(self, number: int, body: bytes) -> bytes:
+        lost = self.loses_markers
+        changed = None if lost is None else lose_markers(body, lost)
+        if changed is None:
+            return body
+        request, answer = changed
+        self._answers[number, struct.unpack_from(">i", answer)[0]] = answer
+        self.markers_lost.set()
+        return request
+
     def _answer(self, number: int, body: bytes) -> Callable[[], None] | None:
         (correlation,) = struct.unpack_from(">i", body)
         with self._lock:
@@ -187,6 +200,14 @@ class Proxy:
         return rule.action
 
 
+def _is_closed(source: socket.socket) -> bool:
+    """Whether the other side has closed, and sent nothing more before."""
+    try:
+        return source.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+
+
 def _exactly(source: socket.socket, count: int) -> bytes:
     data = bytearray()
     while len(data) < count:
@@ -197,31 +218,41 @@ def _exactly(source: socket.socket, count: int) -> bytes:
     return bytes(data)
 
 
-def answer_to_markers(body: bytes) -> bytes | None:
-    """The answer "written" to a request for markers in a user's topics, of version 1 or 2; None for other requests."""
+def lose_markers(body: bytes, lost: Callable[[str], bool]) -> tuple[bytes, bytes] | None:
+    """A request for markers (version 1 or 2) without those of some topics, and the answer that all were written.
+
+    None for other requests, for those without records, and if nothing is lost of it.
+    """
     key, version, correlation, length = struct.unpack_from(">hhih", body)
     if key != Request.WRITE_TXN_MARKERS:
         return None
-    reader = _Reader(body, 10 + max(0, length) + 1)
-    written = b""
+    start = 10 + max(0, length) + 1
+    reader = _Reader(body, start)
+    request = answer = b""
+    names: list[str] = []
     count = reader.varint() - 1
     for _ in range(count):
-        producer = reader.take(8)
-        reader.take(2 + 1)
-        topics = b""
-        entries = reader.varint() - 1
-        for _ in range(entries):
+        producer, ending = reader.take(8), reader.take(2 + 1)
+        asked: list[bytes] = []
+        told: list[bytes] = []
+        for _ in range(reader.varint() - 1):
             name = reader.take(reader.varint() - 1)
-            if name.startswith(b"__"):
-                return None
+            names.append(name.decode())
             partitions = [reader.take(4) for _ in range(reader.varint() - 1)]
             reader.take(1)
-            topics += _varint(len(name) + 1) + name + _varint(len(partitions) + 1)
-            topics += b"".join([partition + bytes(3) for partition in partitions]) + bytes(1)
-        reader.take(4 + (version >= 2) + 1)
-        written += producer + _varint(entries + 1) + topics + bytes(1)
-    answer = struct.pack(">i", correlation) + bytes(1) + _varint(count + 1) + written + bytes(1)
-    return struct.pack(">i", len(answer)) + answer
+            begin = _varint(len(name) + 1) + name + _varint(len(partitions) + 1)
+            told.append(begin + b"".join([partition + bytes(3) for partition in partitions]) + bytes(1))
+            if not lost(name.decode()):
+                asked.append(begin + b"".join(partitions) + bytes(1))
+        rest = reader.take(4 + (version >= 2) + 1)
+        request += producer + ending + _varint(len(asked) + 1) + b"".join(asked) + rest
+        answer += producer + _varint(len(told) + 1) + b"".join(told) + bytes(1)
+    if all([name.startswith("__") for name in names]) or not any(map(lost, names)):
+        return None
+    return (
+        body[:start] + _varint(count + 1) + request + bytes(1),
+        struct.pack(">i", correlation) + bytes(1) + _varint(count + 1) + answer + bytes(1),
+    )
 
 
 class _Reader:

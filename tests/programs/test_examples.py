@@ -23,7 +23,7 @@ EXAMPLES = [
     if path.stem not in ON_SPARK | ON_KAFKA
 ]
 # Shows what PyFlink has not, so it imports the flat names.
-BEYOND_FLINK = {"batch_totals"}
+BEYOND_FLINK = {"batch_totals", "queryable_dashboard"}
 EXPECTED = Path(__file__).parent / "expected"
 FREE_ORDER = {
     "aggregate_window",
@@ -39,7 +39,8 @@ FREE_ORDER = {
 
 
 @pytest.fixture(autouse=True)
-def _local(monkeypatch: pytest.MonkeyPatch) -> None:
+def _local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # where examples leave their files
     monkeypatch.setenv("TIDEMARK_EXECUTION_TARGET", "local")
     monkeypatch.setattr(sys, "argv", ["example"])
 

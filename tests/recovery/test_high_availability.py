@@ -40,8 +40,13 @@ class Driver:
         self.log = directory / f"driver-{len(list(directory.glob('driver-*')))}.log"
         environment = {**os.environ, "TMPDIR": str(directory), "TIDEMARK_HOME": str(directory / "home")}
         with self.log.open("w") as log:
+            # Whoever runs the tests in the background may have them ignore Ctrl-C, which children inherit.
             self.process = subprocess.Popen(
-                [*command, str(directory), backend], stdout=log, stderr=log, env=environment
+                [*command, str(directory), backend],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     def wait_for(self, text: str, times: int = 1) -> None:

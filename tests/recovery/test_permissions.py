@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 import subprocess
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_a_umask_that_is_none_is_refused(tmp_path, value):
 def test_another_user_reads_nothing_of_a_checkpoint(tmp_path):
     root = run(tmp_path, HashMapStateBackend())
     for directory in (tmp_path, *tmp_path.parents):
-        if directory.is_relative_to(Path("/tmp")) and directory != Path("/tmp"):
+        if directory.is_relative_to(tempfile.gettempdir()) and directory != Path(tempfile.gettempdir()):
             directory.chmod(0o755)
 
     seen = subprocess.run(

@@ -176,6 +176,7 @@ class WindowOperator(KeyedOperator):
             start = stamp - (stamp - offset) % slide
             late = True
             while start + size > stamp:
+                # `_is_late` and `_is_element_late`, written out for every record.
                 last = start + size - 1
                 if last > watermark:
                     late = False

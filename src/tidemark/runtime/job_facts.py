@@ -73,7 +73,7 @@ def job_facts(runner: JobRunner, application_id: str | None = None) -> dict[str,
 
 
 def job_progress(runner: JobRunner) -> dict[str, Any]:
-    """How a job stands: status, mode and why, attempt, epoch, records, checkpoints, state, slots."""
+    """How a job stands: status, mode and why, attempt, epoch, records and replays among them, checkpoints, slots."""
     execution = runner.execution
     progress = execution.progress
     completed = execution.coordinator.completed.latest_checkpoint()
@@ -86,6 +86,7 @@ def job_progress(runner: JobRunner) -> dict[str, Any]:
         "attempt": progress.attempt,
         "epoch": progress.epoch,
         "records": progress.records,
+        "replayed": progress.replayed,
         "watermark": progress.watermark,
         "last_epoch_ms": progress.last_epoch_ms,
         "restored_from": progress.restored_from,

@@ -32,7 +32,7 @@ from tidemark.private_files import open_private, private_directory
 from tidemark.processes import is_process_alive, process_started, this_machine
 from tidemark.runtime.claim import areas_of, newest_claim
 from tidemark.runtime.places import open_place
-from tidemark.runtime.sinks.frontier import FRONTIER
+from tidemark.runtime.sinks.frontier import NOTES
 from tidemark.runtime.sinks.kafka_commits import listed_files
 from tidemark.scratch import sweep_scratch
 
@@ -59,6 +59,8 @@ class _Note(msgspec.Struct, frozen=True):
     checkpoints: str
     """Directory of the job's checkpoints; empty if they are in memory."""
     savepoints: tuple[str, ...] = ()
+    started_from: str = ""
+    """Snapshot of another job that the newest attempt started from, whose staged output it has taken over."""
     started: float = 0.0
     """What `process_started` says of the driver."""
 
@@ -79,9 +81,9 @@ class Belongings:
             str(job_id), os.getpid(), since, this_machine(), (), checkpoints, started=process_started()
         )
 
-    def stages_at(self, places: Iterable[StagingPlace]) -> None:
-        """The job's sinks stage output there."""
-        self._write(msgspec.structs.replace(self._note, staging=tuple(places)))
+    def stages_at(self, places: Iterable[StagingPlace], started_from: str) -> None:
+        """The job's sinks stage output there, and have taken over what the snapshot lists that it starts from."""
+        self._write(msgspec.structs.replace(self._note, staging=tuple(places), started_from=started_from))
 
     def took_savepoint(self, directory: str) -> None:
         """A snapshot lies somewhere else than the others."""
@@ -177,7 +179,7 @@ def _sweep_place(note: _Note, place: StagingPlace, needed: set[str]) -> list[str
     for area in areas_of(at, place.directory):
         where = f"{place.directory}/{area}"
         for name in at.names(where):
-            if name not in needed and name != FRONTIER:
+            if name not in needed and name not in NOTES:
                 at.remove(f"{where}/{name}")
                 removed.append(join(place.base, where, name))
         at.remove_empty(where)
@@ -189,7 +191,7 @@ def _sweep_place(note: _Note, place: StagingPlace, needed: set[str]) -> list[str
 
 def _snapshots(storage: Storage, note: _Note) -> Iterator[CheckpointMetadata]:
     """Everything the job could be started from; what the user has deleted is not among it."""
-    directories = list(note.savepoints)
+    directories = [*note.savepoints, *([note.started_from] if note.started_from else [])]
     if note.checkpoints:
         runs = [note.checkpoints]
         runs += [

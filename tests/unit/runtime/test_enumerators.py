@@ -25,7 +25,7 @@ from tidemark.plan.vertex import Placement, Vertex
 from tidemark.protocol.failure import OperatorFailed
 from tidemark.runtime.sources.driver import CollectionSource, FilesSource, SequenceSource
 from tidemark.runtime.sources.enumerators import can_run_continuously, make_enumerator
-from tidemark.runtime.sources.positions import pack, start_enumerator, start_source
+from tidemark.runtime.sources.positions import pack, start_source
 from tidemark.runtime.sources.readers import open_reader
 from tidemark.runtime.sources.splits import read_split
 
@@ -54,7 +54,7 @@ class Continuous:
         self.vertex, self.clock = source, clock or ManualClock(1000)
         self.enumerator = make_enumerator(source, self.clock)
         self.readers, self.positions, self.ended = {}, {}, set()
-        self.open(start_enumerator(self.enumerator, stored))
+        self.open(start_source(self.enumerator, stored))
 
     def open(self, assigned):
         for split in assigned:
@@ -225,7 +225,7 @@ def test_what_is_no_position_is_refused(specs, kind, stored):
     enumerator = make_enumerator(vertex(specs[kind][0]), ManualClock())
 
     with pytest.raises(RestoreError, match="source 'in' cannot be read"):
-        start_enumerator(enumerator, stored)
+        start_source(enumerator, stored)
 
 
 def test_a_barrier_stores_what_was_read_before_it_though_splits_have_ended_since(tmp_path, monkeypatch):

@@ -93,6 +93,8 @@ def test_a_jvm_that_we_start_says_only_errors_unless_the_user_has_a_say(tmp_path
     assert quiet.startswith("-Xss4m ")
     file = Path(quiet.rpartition("=file://")[2].rstrip('"'))
     assert "rootLogger.level = error" in file.read_text()
+    # Without a level of its own the gateway says two lines about the one it sets.
+    assert "logger.gateway.level = error" in file.read_text()
     assert _quiet("-Dlog4j2.configurationFile=mine", {}) == {}
     assert _quiet("", {"SPARK_CONF_DIR": str(tmp_path)}) == {}
     assert _quiet("", {"TIDEMARK_SPARK_LOG_LEVEL": "INFO"}) == {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from tidemark.api import context as contexts
 from tidemark.api.functions.base import Function
@@ -31,7 +31,7 @@ KEY = TypeVar("KEY")
 class ProcessFunction(Function):
     """Elements of a stream that is not keyed."""
 
-    Context = contexts.ProcessContext
+    Context: TypeAlias = contexts.ProcessContext
 
     @abstractmethod
     def process_element(self, value: Any, ctx: contexts.ProcessContext) -> Iterable[Any] | None:
@@ -41,8 +41,8 @@ class ProcessFunction(Function):
 class KeyedProcessFunction(Function):
     """Elements and timers of a keyed stream."""
 
-    Context = contexts.KeyedProcessContext
-    OnTimerContext = contexts.OnTimerContext
+    Context: TypeAlias = contexts.KeyedProcessContext
+    OnTimerContext: TypeAlias = contexts.OnTimerContext
 
     @abstractmethod
     def process_element(self, value: Any, ctx: contexts.KeyedProcessContext) -> Iterable[Any] | None:
@@ -56,7 +56,7 @@ class KeyedProcessFunction(Function):
 class CoProcessFunction(Function):
     """Elements of two connected streams that are not keyed."""
 
-    Context = contexts.ProcessContext
+    Context: TypeAlias = contexts.ProcessContext
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: contexts.ProcessContext) -> Iterable[Any] | None:
@@ -70,8 +70,8 @@ class CoProcessFunction(Function):
 class KeyedCoProcessFunction(Function):
     """Elements and timers of two connected keyed streams, over the same keyed state."""
 
-    Context = contexts.KeyedProcessContext
-    OnTimerContext = contexts.OnTimerContext
+    Context: TypeAlias = contexts.KeyedProcessContext
+    OnTimerContext: TypeAlias = contexts.OnTimerContext
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: contexts.KeyedProcessContext) -> Iterable[Any] | None:
@@ -97,8 +97,8 @@ class BaseBroadcastProcessFunction(Function):
 class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
     """A stream that is not keyed, connected with a broadcast stream."""
 
-    Context = contexts.BroadcastContext
-    ReadOnlyContext = contexts.BroadcastReadOnlyContext
+    Context: TypeAlias = contexts.BroadcastContext
+    ReadOnlyContext: TypeAlias = contexts.BroadcastReadOnlyContext
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: contexts.BroadcastReadOnlyContext) -> Iterable[OUT] | None:
@@ -112,9 +112,9 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
 class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
     """A keyed stream connected with a broadcast stream."""
 
-    Context = contexts.KeyedBroadcastContext
-    ReadOnlyContext = contexts.KeyedBroadcastReadOnlyContext
-    OnTimerContext = contexts.KeyedBroadcastOnTimerContext
+    Context: TypeAlias = contexts.KeyedBroadcastContext
+    ReadOnlyContext: TypeAlias = contexts.KeyedBroadcastReadOnlyContext
+    OnTimerContext: TypeAlias = contexts.KeyedBroadcastOnTimerContext
 
     @abstractmethod
     def process_element(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
 from tidemark.api import context as contexts
 from tidemark.api.functions.base import Function
@@ -15,7 +15,7 @@ __all__ = ["RichSinkFunction", "SinkFunction"]
 class SinkFunction(Function):
     """Receives every element of a stream; `invoke` may take the value alone or value and context."""
 
-    Context = contexts.SinkContext
+    Context: TypeAlias = contexts.SinkContext
 
     def __new__(cls, *args: Any, **kwargs: Any) -> SinkFunction:
         """Create an instance.

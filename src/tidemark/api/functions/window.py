@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from tidemark.api import context as contexts
 from tidemark.api.functions.base import Function
@@ -36,7 +36,7 @@ class AllWindowFunction(Function, Generic[IN, OUT, W]):
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Evaluates a window of a keyed stream, with a context."""
 
-    Context = contexts.ProcessWindowContext
+    Context: TypeAlias = contexts.ProcessWindowContext
 
     @abstractmethod
     def process(
@@ -51,7 +51,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
     """Evaluates a window of a stream that is not keyed, with a context."""
 
-    Context = contexts.ProcessAllWindowContext
+    Context: TypeAlias = contexts.ProcessAllWindowContext
 
     @abstractmethod
     def process(

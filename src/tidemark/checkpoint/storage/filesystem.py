@@ -193,7 +193,7 @@ class FileSystemStorage:
         except (ImportError, ValueError) as exc:
             raise StorageError(
                 f"No file system is known for {path}: {exc}. Install the fsspec driver of that scheme "
-                "or choose another checkpoint directory.",
+                "(tidemark[s3], tidemark[gcs], tidemark[hdfs] ...) or choose another checkpoint directory.",
                 path=path,
                 verdict=StorageVerdict.UNUSABLE,
             ) from exc

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from tidemark.cli.settings import common_options, settings_of
@@ -24,6 +26,7 @@ __all__ = ["run"]
 @click.option(
     "--supervise", is_flag=True, help="Start the program again, after a growing pause, when its process dies."
 )
+@click.option("-v", "--verbose", is_flag=True, help="Let Spark say on the console what it has to say.")
 @click.argument("program", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @common_options
@@ -36,6 +39,7 @@ def run(
     defines: tuple[str, ...],
     detached: bool,
     supervise: bool,
+    verbose: bool,
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
@@ -48,6 +52,9 @@ def run(
     """
     from tidemark.cli.program import ProgramSettings, run_attached
 
+    if verbose:
+        # The environment, because the program may run in a process of its own.
+        os.environ.setdefault("TIDEMARK_SPARK_LOG_LEVEL", "WARN")
     settings = ProgramSettings.of(defines, from_savepoint, allow_non_restored_state, parallelism)
     output = settings_of(context).output
     if detached:

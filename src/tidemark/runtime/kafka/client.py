@@ -84,6 +84,7 @@ class KafkaClients:
         self._properties = properties
         self.timeout_s = timeout_ms / 1000
         self.what = what
+        self._questions: Any = None
 
     def producer(self, **settings: Any) -> Any:
         """A producer; `settings` are librdkafka's and come before the user's only where those are silent."""
@@ -102,6 +103,12 @@ class KafkaClients:
 
         with self.mapped("make a client"):
             return AdminClient(self._with({**QUIET, **settings}), logger=_log)
+
+    def _asker(self) -> Any:
+        """A client for questions that is kept: one for each commit would have to connect each time."""
+        if self._questions is None:
+            self._questions = self.admin()
+        return self._questions
 
     def _with(self, settings: dict[str, Any]) -> dict[str, Any]:
         # What we set ourselves wins: the connector depends on it.
@@ -144,26 +151,42 @@ class KafkaClients:
             ConfigError: A topic is missing.
             StorageError: No broker answered in time.
         """
-        from confluent_kafka import IsolationLevel, TopicPartition
+        partitions = self.partitions(topics)
+        # In this order: a transaction that ends in between is taken for open, not the other way round.
+        committed = self.ends(partitions, committed=True)
+        written = self.ends(partitions, committed=False)
+        return [at for at in partitions if committed[at] < written[at]]
+
+    def partitions(self, topics: Iterable[str]) -> list[tuple[str, int]]:
+        """Topic and number of all partitions of topics.
+
+        Raises:
+            ConfigError: A topic is missing.
+            StorageError: No broker answered in time.
+        """
+        counts = self.require_topics(self._asker(), topics)
+        return [(topic, at) for topic, count in counts.items() for at in range(count)]
+
+    def ends(self, partitions: Iterable[tuple[str, int]], *, committed: bool) -> dict[tuple[str, int], int]:
+        """The offset behind the last record, of each partition.
+
+        Args:
+            partitions: Topic and number.
+            committed: Whether what is behind the first open transaction does not count.
+
+        Raises:
+            StorageError: No broker answered in time.
+        """
+        kafka = confluent()
         from confluent_kafka.admin import OffsetSpec
 
-        admin = self.admin()
-        counts = self.require_topics(admin, topics)
-        partitions = [TopicPartition(topic, at) for topic, count in counts.items() for at in range(count)]
-
-        def ends(isolation: Any) -> dict[tuple[str, int], int]:
-            asked = admin.list_offsets(
-                {partition: OffsetSpec.latest() for partition in partitions},
-                isolation_level=isolation,
-                request_timeout=self.timeout_s,
-            )
+        level = kafka.IsolationLevel.READ_COMMITTED if committed else kafka.IsolationLevel.READ_UNCOMMITTED
+        wanted = {kafka.TopicPartition(*at): OffsetSpec.latest() for at in partitions}
+        if not wanted:
+            return {}
+        with self.mapped("look up offsets"):
+            asked = self._asker().list_offsets(wanted, isolation_level=level, request_timeout=self.timeout_s)
             return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
-
-        with self.mapped("look for open transactions"):
-            # In this order: a transaction that ends in between is taken for open, not the other way round.
-            committed = ends(IsolationLevel.READ_COMMITTED)
-            written = ends(IsolationLevel.READ_UNCOMMITTED)
-        return [at for at, end in written.items() if committed[at] < end]
 
     @contextmanager
     def mapped(self, doing: str, *, topic: str | None = None) -> Iterator[None]:

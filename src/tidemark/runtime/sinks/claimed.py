@@ -18,7 +18,7 @@ from tidemark.plan.vertex import Vertex
 from tidemark.runtime.claim import Claim
 from tidemark.runtime.places import Place, open_place
 from tidemark.runtime.sinks.driver import TransactionalSink
-from tidemark.runtime.sinks.frontier import FRONTIER, Frontier
+from tidemark.runtime.sinks.frontier import FRONTIER, NOTES, Frontier
 from tidemark.runtime.sinks.staged_files import StagedFile
 
 __all__ = ["ClaimedSink"]
@@ -79,7 +79,7 @@ class ClaimedSink(TransactionalSink):
     def _sweep(self, kept: Iterable[StagedFile] = ()) -> None:
         """Delete whatever is staged and not to be kept."""
         assert self._claim is not None, "a sink is claimed before it is used"
-        stays = {FRONTIER, *(name_of(file.staged) for file in kept)}
+        stays = {*NOTES, *(name_of(file.staged) for file in kept)}
         for name in self._place.names(self._claim.area):
             if name not in stays:
                 self._place.remove(f"{self._claim.area}/{name}")

@@ -19,9 +19,13 @@ from tidemark.errors import StorageError, StorageVerdict
 from tidemark.runtime.claim import areas_of
 from tidemark.runtime.places import Place
 
-__all__ = ["FRONTIER", "Frontier", "Progress", "progress_of", "read_frontier"]
+__all__ = ["ATTEMPT", "FRONTIER", "NOTES", "Frontier", "Progress", "progress_of", "read_frontier"]
 
 FRONTIER = ".frontier"
+ATTEMPT = ".attempt"
+"""Of a Kafka sink: where the records of its last transaction went (`kafka_attempts`)."""
+NOTES = (FRONTIER, ATTEMPT)
+"""What an area holds besides staged output; it stays for the next claimant."""
 
 
 class Progress(Enum):

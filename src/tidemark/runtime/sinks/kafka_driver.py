@@ -26,14 +26,14 @@ from tidemark.plan.vertex import Vertex
 from tidemark.runtime.kafka.client import KafkaClients
 from tidemark.runtime.sinks.claimed import ClaimedSink
 from tidemark.runtime.sinks.driver import Following, ImmediateSink
-from tidemark.runtime.sinks.frontier import Frontier, read_frontier
+from tidemark.runtime.sinks.frontier import ATTEMPT, Frontier, read_frontier
+from tidemark.runtime.sinks.kafka_attempts import Attempt, Marker, Outcome, Stretch, outcome_of
 from tidemark.runtime.sinks.kafka_commits import StagedGroup, decode_groups, encode_groups, waits_elsewhere
 from tidemark.runtime.sinks.kafka_records import read_staged
 from tidemark.runtime.sinks.kafka_sender import producer_settings, senders
 from tidemark.runtime.sinks.kafka_task import clients_of, sender_key
 from tidemark.runtime.sinks.kafka_topics import Topics, message_limit
 from tidemark.runtime.sinks.kafka_transactions import (
-    Marker,
     MarkerPlace,
     ProducerFenced,
     Transactions,
@@ -136,6 +136,8 @@ class KafkaExactlyOnceSink(ClaimedSink):
         self._marker: Frontier | None = None
         """What the marker says, as far as we know; None: there is none."""
         self._marked_at = time.monotonic()
+        self._tried: str | None = None
+        """Token of a transaction that was begun and is not known to be committed."""
         self._repeat = False
         self._owing = False
         """Whether a complete checkpoint covers records that are not published yet."""
@@ -163,7 +165,8 @@ class KafkaExactlyOnceSink(ClaimedSink):
         require_topics(self.vertex, self._clients, *([topic] if topic else []))
         if restored is not None:
             self._own(restored.sink_commits.get(uid, b""))
-        marker, _group = read_marker(self._clients, self._marker_place)
+        # A transaction may be open; whoever began it is fenced below.
+        marker, _group = read_marker(self._clients, self._marker_place, stable=False)
         self._marker = None if marker is None else marker.frontier
         with self._mapped("claimed"):
             self._frontier = read_frontier(self._place, self._directory)
@@ -235,11 +238,46 @@ class KafkaExactlyOnceSink(ClaimedSink):
                 "transaction.timeout.ms", _TRANSACTION_TIMEOUT
             ),
         }
-        opened = Transactions(self._clients, producer_settings(self._sink, settings), self._marker_place)
+        opened = Transactions(
+            self._clients, producer_settings(self._sink, settings), self._marker_place, self._last_outcome
+        )
         # Whoever has claimed meanwhile has been fenced by us, and must not be kept out: it will open anew.
         self.verify_claim()
         self._transactions = opened
         return None if opened.marker is None else opened.marker.frontier
+
+    def _last_attempt(self) -> Attempt | None:
+        """The last note of a transaction before its commit, ours or that of the driver before us."""
+        assert self._claim is not None
+        path = f"{self._claim.area}/{ATTEMPT}"
+        try:
+            return msgspec.json.decode(self._place.read(path), type=Attempt)
+        except FileNotFoundError:
+            return None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise StorageError(
+                f"The note '{path}' of the last transaction of {self._clients.what.replace('The ', 'the ', 1)} is "
+                f"damaged ({exc}). Look whether the topic holds what is staged, and remove the note.",
+                path=path,
+                verdict=StorageVerdict.UNUSABLE,
+            ) from exc
+
+    def _last_outcome(self, stored: Marker | None) -> tuple[Outcome, Marker | None]:
+        """How the last transaction ended that anybody has asked the commit of, and its marker.
+
+        Args:
+            stored: The marker as it was before the transaction that is undecided.
+        """
+        attempt = self._last_attempt()
+        if attempt is None or (stored is not None and stored.token == attempt.marker.token):
+            return Outcome.ABORTED, None
+        files = [_Unpublished(file, self._locate(file)) for file in attempt.files]
+        return outcome_of(self._clients, attempt, partial(self._batches, files)), attempt.marker
+
+    def _note_attempt(self, marker: Marker, files: list[_Unpublished], stretches: list[Stretch]) -> None:
+        assert self._claim is not None
+        attempt = Attempt(marker, tuple(stretches), tuple([entry.file for entry in files]))
+        self._place.write(f"{self._claim.area}/{ATTEMPT}", msgspec.json.encode(attempt))
 
     def _opened_transactions(self) -> Transactions:
         """The producer at hand, or a new one; then the marker must be where we left it, or at a commit of ours.
@@ -283,8 +321,13 @@ class KafkaExactlyOnceSink(ClaimedSink):
         if opened is not None and abort:
             opened.abort()
 
-    def _write(self, files: list[_Unpublished], frontier: Frontier) -> None:
+    def _write(self, files: list[_Unpublished], frontier: Frontier, *, again: bool) -> None:
         """Write records and the marker in one transaction; behind an error the marker tells whether it was committed.
+
+        Args:
+            files: Staged records.
+            frontier: For the marker.
+            again: Whether a driver before us may have tried.
 
         Raises:
             FencedError: Another driver has taken over.
@@ -295,9 +338,18 @@ class KafkaExactlyOnceSink(ClaimedSink):
         for left in reversed(range(_TRIES)):
             try:
                 transactions = self._opened_transactions()
-                if transactions.marker is None or transactions.marker.token != marker.token:
+                token = None if transactions.marker is None else transactions.marker.token
+                if token != marker.token:
                     self.verify_claim()
-                    transactions.commit(partial(self._batches, files), marker)
+                    again = again or self._tried not in (None, token)
+                    self._tried = marker.token
+                    transactions.commit(
+                        partial(self._batches, files),
+                        marker,
+                        self._topics_of(files),
+                        partial(self._note_attempt, marker, files),
+                        again=again,
+                    )
                 break
             except ProducerFenced as exc:
                 # By a newer driver, or by the brokers because the transaction took too long: the claim tells.
@@ -318,7 +370,18 @@ class KafkaExactlyOnceSink(ClaimedSink):
             except BaseException:
                 self._discard(abort=True)
                 raise
-        self._marker, self._marked_at = frontier, time.monotonic()
+        self._marker, self._marked_at, self._tried = frontier, time.monotonic(), None
+
+    def _topics_of(self, files: list[_Unpublished]) -> Iterable[str]:
+        fixed = self._sink.record_serializer.topic
+        if fixed is not None or not files:
+            return [fixed] if files else []
+        found: dict[str, None] = {}
+        for records in self._batches(files):
+            found.update(
+                dict.fromkeys([records.topics] if isinstance(records.topics, str) else records.topics)
+            )
+        return found
 
     def _batches(self, files: list[_Unpublished]) -> Iterator[OutgoingRecords]:
         for entry in files:
@@ -382,7 +445,8 @@ class KafkaExactlyOnceSink(ClaimedSink):
                     if restored is None
                     else f"checkpoint {restored.checkpoint_id} of job {restored.job_id}"
                 )
-                self._let_out(files, Frontier.at_start(self._job_id, restored, settled=True), what)
+                frontier = Frontier.at_start(self._job_id, restored, settled=True)
+                self._let_out(files, frontier, what, again=bool(files))
         except StorageError as exc:
             if exc.verdict is StorageVerdict.TRANSIENT:
                 raise
@@ -392,11 +456,13 @@ class KafkaExactlyOnceSink(ClaimedSink):
             self._sweep()
         self._prepared, self._pending = {}, []
 
-    def _let_out(self, files: list[StagedFile], frontier: Frontier, what: str) -> None:
+    def _let_out(
+        self, files: list[StagedFile], frontier: Frontier, what: str, *, again: bool = False
+    ) -> None:
         """Write files to Kafka, note it, delete them; a crash in between leaves them for the next restore to sweep."""
         with self._mapped("published"):
             present = self._present(files, what)
-            self._write(present, frontier)
+            self._write(present, frontier, again=again)
             self._note(frontier)
             for entry in present:
                 self._place.remove(entry.source)

@@ -7,7 +7,7 @@ snapshot taken in one mode starts in the other. `enumerators` has one for each k
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -16,7 +16,7 @@ from tidemark.errors import TidemarkError
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.failure import FailureInfo
 
-__all__ = ["AssignedSplit", "BringsReaders", "Enumerator", "naming"]
+__all__ = ["AssignedSplit", "BringsReaders", "ChecksPositions", "Enumerator", "naming"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,14 @@ class BringsReaders(Protocol):
         """The task side: a `Reader` of a split."""
 
 
+@runtime_checkable
+class ChecksPositions(Protocol):
+    """A `SplitSource` that looks, at every barrier, whether what was read is what it took it for."""
+
+    def check_positions(self, positions: Mapping[str, Any]) -> None:
+        """Refuse positions, by split, before a checkpoint stores them."""
+
+
 class Enumerator(ABC):
     """Hands out the splits of one source; may run user code, so it is called where that may block.
 
@@ -63,7 +71,7 @@ class Enumerator(ABC):
         """The splits to begin with, behind a stored position if there is one; forgets everything before.
 
         Raises:
-            DecodeError: It is no position of this kind of source (`msgspec`; see `positions.start_enumerator`).
+            DecodeError: It is no position of this kind of source (`msgspec`; see `positions.start_source`).
         """
 
     def discover(self, now_ms: int) -> list[AssignedSplit]:

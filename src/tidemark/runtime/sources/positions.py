@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from tidemark.errors import RestoreError
 from tidemark.plan.vertex import Vertex
-from tidemark.runtime.sources.driver import DriverSource
-from tidemark.runtime.sources.enumeration import AssignedSplit, Enumerator
 
-__all__ = ["pack", "start_enumerator", "start_source"]
+__all__ = ["pack", "start_source"]
+
+_Begun = TypeVar("_Begun", covariant=True)
+
+
+class _Startable(Protocol[_Begun]):
+    @property
+    def vertex(self) -> Vertex: ...
+
+    def start(self, position: Any | None) -> _Begun: ...
 
 
 def pack(position: Any) -> bytes:
@@ -21,28 +28,14 @@ def pack(position: Any) -> bytes:
     return msgspec.msgpack.encode(position)
 
 
-def start_source(source: DriverSource, stored: bytes | None) -> None:
-    """Let a source begin, behind the position a snapshot holds of it if there is one.
+def start_source(source: _Startable[_Begun], stored: bytes | None) -> _Begun:
+    """Let a source, or an enumerator of one, begin, behind the position a snapshot holds of it if there is one.
 
     Raises:
         RestoreError: What the snapshot holds is no position of this source; it never will be one.
     """
     with _refusing(source.vertex):
-        source.start(_unpack(stored))
-
-
-def start_enumerator(enumerator: Enumerator, stored: bytes | None) -> list[AssignedSplit]:
-    """The same for continuous execution: the splits to begin with.
-
-    Raises:
-        RestoreError: As with `start_source`.
-    """
-    with _refusing(enumerator.vertex):
-        return enumerator.start(_unpack(stored))
-
-
-def _unpack(stored: bytes | None) -> Any | None:
-    return msgspec.msgpack.decode(stored) if stored else None
+        return source.start(msgspec.msgpack.decode(stored) if stored else None)
 
 
 @contextmanager
