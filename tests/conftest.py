@@ -37,6 +37,14 @@ def _registry_of_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         os.environ["TIDEMARK_HOME"] = before
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _without_syncs() -> Iterator[None]:
+    """Tests kill processes, never the machine, so what the kernel has is kept; on a slow disk syncs are an hour."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 # Tests of whole jobs run in both execution modes: those of these directories, and modules and tests that say so with
 # `pytest.mark.modes("epochs", "auto")`. A test that is about one mode names it, with its reason:
 # `pytest.mark.modes("epochs", reason="...")`. Scripted jobs want "continuous" by name.
