@@ -51,7 +51,7 @@ from tidemark.web.facts import (
 from tidemark.web.server import ServerSettings, WebServer
 
 VERTICES, SLOTS, CHECKPOINTS = 50, 200, 10_000
-TURN_S, MEASURED_S = 2.0, 200.0
+TURN_S, MEASURED_S = 2.0, 150.0
 JOB = "a" * 32
 
 

@@ -18,6 +18,7 @@ ENVIRONMENTS: dict[str, list[str]] = {
     "spark": ["pyspark=={pyspark}", "pandas<3", "pyarrow", "protobuf"],
     "flink": ["apache-flink"],
     "bytewax": ["bytewax", "numpy"],
+    "quix": ["quixstreams", "numpy"],
     "plot": ["matplotlib"],
 }
 """What pip installs into each; PySpark is the same version that tidemark runs on."""
@@ -26,9 +27,11 @@ SYSTEMS: dict[str, tuple[str, str]] = {
     "tidemark": ("", "worker_tidemark.py"),
     "spark-pandas": ("spark", "worker_spark.py"),
     "spark-row": ("spark", "worker_spark.py"),
+    "spark-sql": ("", "worker_spark.py"),
     "flink-process": ("flink", "worker_flink.py"),
     "flink-thread": ("flink", "worker_flink.py"),
     "bytewax": ("bytewax", "worker_bytewax.py"),
+    "quix": ("quix", "worker_quix.py"),
 }
 """Environment ("" is ours) and worker of each system."""
 
@@ -61,6 +64,31 @@ def python_of(environment: str) -> Path:
         raise PeerMissingError(" ".join(pip.stderr.split())[-300:])
     stamp.write_text("\n".join(wanted))
     return interpreter
+
+
+def jars_of(*artifacts: str) -> list[Path]:
+    """Jars by their Maven names (`group:artifact:version`), kept under `.peers/jars`.
+
+    Raises:
+        PeerMissingError: Maven is not there, or has none of that name.
+    """
+    folder = ROOT / "jars"
+    jars = []
+    for artifact in artifacts:
+        _group, name, version = artifact.split(":")
+        jar = folder / f"{name}-{version}.jar"
+        jars.append(jar)
+        if jar.exists():
+            continue
+        goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+        command = ["mvn", "-q", "-B", goal, f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
+        try:
+            done = subprocess.run([*command, "-Dmdep.useBaseVersion=true"], capture_output=True, text=True)
+        except OSError as exc:
+            raise PeerMissingError(f"{artifact}: {exc}") from exc
+        if not jar.exists():
+            raise PeerMissingError(f"{artifact}: {' '.join(done.stdout.split())[:200]}")
+    return jars
 
 
 def versions(environment: str) -> str:

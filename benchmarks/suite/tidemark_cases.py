@@ -12,7 +12,7 @@ from typing import Any
 from jobs import RunningJob, attach, collect, endless_rows, environment
 from measure import EpochLog
 
-from suite import nexmark
+from suite import nexmark, tidemark_kafka
 from suite.latency import Ticker, figures_of, noted_ages
 from suite.work import Rows
 from suite.worker import Case
@@ -163,5 +163,6 @@ SPECIAL = {
     "rescale": rescale,
     "memory": memory,
     "nexmark": nexmark.measure,
+    "kafka": tidemark_kafka.measure,
 }
 """Measurements by the first word of a case's `state`."""

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pyflink.common import Configuration, Time, Types, WatermarkStrategy
+from pyflink.common import Configuration, SimpleStringSchema, Time, Types, WatermarkStrategy
 from pyflink.common.watermark_strategy import TimestampAssigner
 from pyflink.datastream import DataStream, StreamExecutionEnvironment
 from pyflink.datastream.connectors.number_seq import NumberSequenceSource
@@ -41,6 +41,7 @@ from pyflink.datastream.state import (
 )
 from pyflink.datastream.window import TumblingEventTimeWindows
 
+from suite import kafka_work
 from suite.latency import Ticker, figures_of, noted_ages
 from suite.work import LIST_LENGTH, MAP_KEYS, ROWS_PER_MS, RULES, WINDOW_MS, Rows, is_correct
 from suite.worker import Case, answer, timed
@@ -153,6 +154,19 @@ class EventTime(TimestampAssigner):
         return value // ROWS_PER_MS
 
 
+class CountTexts(KeyedProcessFunction):
+    """Counts the records of a key."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: str, ctx: Any) -> Iterator[tuple[int, int]]:
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        if count % kafka_work.EVERY == 0:
+            yield int(value), count
+
+
 class SumValues(AggregateFunction):
     def __init__(self, rows: Rows) -> None:
         self.keys = rows.key
@@ -230,7 +244,10 @@ def environment(case: Case, folder: Path) -> Any:
     }
     if case.checkpoint_ms:
         settings["execution.checkpointing.interval"] = f"{case.checkpoint_ms} ms"
-    for key, value in {**settings, **case.options}.items():
+    if "jars" in case.options:
+        settings["pipeline.jars"] = ";".join(f"file://{jar}" for jar in case.options["jars"])
+    own = {key: value for key, value in case.options.items() if "." in key}
+    for key, value in {**settings, **own}.items():
         configuration.set_string(key, str(value))
     return StreamExecutionEnvironment.get_execution_environment(configuration)
 
@@ -260,6 +277,29 @@ def run(case: Case, rows: Rows, folder: Path) -> list[Any]:
         return list(found)
 
 
+def run_kafka(case: Case, topic: str, folder: Path) -> list[Any]:
+    """The records of a topic, counted by key."""
+    from pyflink.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
+
+    env = environment(case, folder)
+    source = (
+        KafkaSource.builder()
+        .set_bootstrap_servers(case.options["bootstrap"])
+        .set_topics(topic)
+        .set_group_id("flink")
+        .set_starting_offsets(KafkaOffsetsInitializer.earliest())
+        .set_bounded(KafkaOffsetsInitializer.latest())
+        .set_value_only_deserializer(SimpleStringSchema())
+        .build()
+    )
+    texts = env.from_source(source, WatermarkStrategy.no_watermarks(), "kafka")
+    counted = texts.key_by(lambda text: text, key_type=Types.STRING()).process(
+        CountTexts(), output_type=pair()
+    )
+    with counted.execute_and_collect() as found:
+        return list(found)
+
+
 def latency(case: Case, folder: Path) -> dict[str, Any]:
     """Age of events when they reach the last function; they come from the same ticker as tidemark's."""
     env = environment(replace(case, options=LATENCY_OPTIONS), folder)
@@ -283,6 +323,8 @@ def measure(case: Case) -> dict[str, Any]:
     try:
         if case.state == "latency":
             return latency(case, folder)
+        if case.state == "kafka":
+            return kafka_work.figures(case, lambda topic: run_kafka(case, topic, folder))
         few = Rows(FEW, case.keys, case.kind, built_for=case.records)
         rows = Rows(case.records, case.keys, case.kind)
         cold, _ = timed(lambda: run(case, few, folder))

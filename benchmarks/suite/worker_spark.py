@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from suite import kafka_work
 from suite.latency import Ticker, figures_of
 from suite.work import LIST_LENGTH, MAP_KEYS, Rows, is_correct
 from suite.worker import Case, answer
@@ -21,7 +22,7 @@ WARM = 20_000
 TTL_MS = 3_600_000
 
 
-def session(slots: int) -> Any:
+def session(slots: int, jars: str = "") -> Any:
     from pyspark.sql import SparkSession
 
     settings = {
@@ -40,12 +41,34 @@ def session(slots: int) -> Any:
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
+    if jars:
+        settings["spark.jars"] = jars
     builder = SparkSession.builder.appName("bench")
     for key, value in settings.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
+
+
+def run_kafka(case: Case, spark: Any, topic: str, folder: Path) -> list[Any]:
+    """The records of a topic counted by key with Spark's own operators; the last count of each key comes out."""
+    from pyspark.sql import functions as F
+
+    read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", case.options["bootstrap"])
+    texts = read.option("subscribe", topic).option("startingOffsets", "earliest").load()
+    counted = texts.groupBy(F.col("value").cast("string").alias("k")).count()
+    name = f"counts_{time.time_ns()}"
+    query = (
+        counted.writeStream.format("memory").queryName(name).outputMode("complete")
+        .trigger(availableNow=True).option("checkpointLocation", f"{folder}/{name}").start()
+    )  # fmt: skip
+    query.awaitTermination()
+    return [
+        (key, number)
+        for key, count in spark.table(name).collect()
+        for number in range(kafka_work.EVERY, count + 1, kafka_work.EVERY)
+    ]
 
 
 def processor(case: Case, rows: Rows) -> Any:
@@ -174,6 +197,9 @@ def latency(case: Case, folder: Path) -> dict[str, Any]:
 def measure(case: Case) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="bench-spark-"))
     try:
+        if case.state == "kafka":
+            spark = session(case.slots, ",".join(case.options["jars"]))
+            return kafka_work.figures(case, lambda topic: run_kafka(case, spark, topic, folder))
         return latency(case, folder) if case.state == "latency" else _measure(case, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

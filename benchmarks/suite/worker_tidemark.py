@@ -20,7 +20,7 @@ import jobs
 from jobs import RunningJob, attach, collect, endless_rows, environment
 from measure import EpochLog, epoch_log, tuned_session
 
-from suite import tidemark_cases
+from suite import tidemark_cases, tidemark_kafka
 from suite.work import Rows, is_correct
 from suite.worker import Case, answer
 
@@ -33,9 +33,10 @@ FEATURES: dict[str, dict[str, Any]] = {"pair-ttl": {"ttl": True}, "pair-checkpoi
 def measure(case: Case) -> dict[str, Any]:
     cloudpickle.register_pickle_by_value(jobs)
     cloudpickle.register_pickle_by_value(tidemark_cases)
+    cloudpickle.register_pickle_by_value(tidemark_kafka)
     folder = Path(tempfile.mkdtemp(prefix="bench-tidemark-"))
     started = time.perf_counter()
-    spark = tuned_session("tidemark bench", max(case.slots, 2))
+    spark = tuned_session("tidemark bench", case.options.get("cores", max(case.slots, 2)))
     session_s = time.perf_counter() - started
     try:
         with epoch_log() as log:

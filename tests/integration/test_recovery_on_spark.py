@@ -116,13 +116,13 @@ def expected(limit: int) -> Counter[str]:
     return Counter(f"({key},{count})" for key in range(10) for count in range(1, limit // 10 + 1))
 
 
-@pytest.mark.parametrize("kind", ["heap", "rocksdb-incremental", "own-operators"])
+@pytest.mark.parametrize("kind", ["heap-incremental", "rocksdb-incremental", "own-operators"])
 def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkpoints, tmp_path, kind):
     rocksdb = kind == "rocksdb-incremental"
     backend = RocksDBStateBackend(checkpoints, True) if rocksdb else FsStateBackend(checkpoints)
     own = kind == "own-operators"
     limit, rng = 10_000 if own else 40_000, random.Random(7)
-    env = make_env(2)
+    env = make_env(2, state__backend__incremental=str(not own).lower())
     numbers_job(env, backend, limit, tmp_path / "out", tmp_path / "go", own=own)
     client = env.execute_async("killed slots")
 

@@ -20,6 +20,9 @@ from tests.recovery.test_driver_loss import newest_checkpoint
 from tidemark import Duration, KeyedProcessFunction, WatermarkStrategy
 from tidemark.api.connectors.kafka.offsets import KafkaTopicPartition
 from tidemark.errors import ConfigError, OffsetsOutOfRangeError
+from tidemark.runtime.sources import kafka_consumer
+from tidemark.runtime.sources.kafka_reader import KafkaReader
+from tidemark.runtime.sources.kafka_splits import KafkaSplits
 
 pytestmark = pytest.mark.modes("epochs", "auto")
 
@@ -122,10 +125,66 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker, tmp_path):
     results.close()
 
 
+def test_a_topic_made_anew_while_it_is_read_is_noticed_at_the_next_barrier(broker):
+    topic = broker.create_topic(1)
+    broker.produce(topic, texts(0, 70))
+    env = local_env()
+    env.enable_checkpointing(20)
+    results = count_job(env, source_of(broker, topic).build())
+    assert len([next(results) for _ in range(70)]) == 70
+    broker.delete_topic(topic)
+    broker.create_topic(1, name=topic)
+    broker.produce(topic, texts(0, 100))
+
+    with pytest.raises(Exception, match="deleted and made anew while it was read") as failure:
+        list(results)
+
+    error = cause_of(failure, OffsetsOutOfRangeError)
+    assert (error.topic, error.partition, error.earliest) == (topic, 0, 0)
+    # A reader takes the new one for the old one as soon as it has the offset.
+    assert error.wanted in range(70, 101)
+    assert error.latest in range(101)
+    assert "auto.offset.reset" in str(error)
+
+
+@pytest.mark.modes("auto", reason="a reader by itself")
+def test_the_end_of_a_topic_made_anew_is_not_taken_for_that_of_the_old_one(broker):
+    topic = broker.create_topic(1)
+    broker.produce(topic, texts(0, 20))
+    splits = KafkaSplits(bounded(source_of(broker, topic)), 30_000)
+    [split] = splits.enumerate()
+    splits.close()
+    broker.delete_topic(topic)
+    broker.create_topic(1, name=topic)
+    broker.produce(topic, texts(0, 30))
+
+    reader = splits.open(split, 5)
+    with pytest.raises(OffsetsOutOfRangeError, match=r"offset 20 .* offsets 0 to 30 .*made anew"):
+        wait_until(lambda: reader.read(10, 500) is None, "the error")
+    reader.close()
+
+
+@pytest.mark.modes("auto", reason="a reader by itself")
+def test_a_partition_that_was_paused_in_a_backlog_is_read_again_from_elsewhere(broker):
+    topic = broker.create_topic(1)
+    broker.produce(topic, texts(0, 3 * kafka_consumer._ENOUGH))
+    source, at = source_of(broker, topic).build(), KafkaTopicPartition(topic, 0)
+    first = KafkaReader(source, 30_000, at, 0)
+    consumer, feed = first._consumer, first._feed
+    wait_until(lambda: consumer._poll(0.1) or feed.waiting >= kafka_consumer._ENOUGH, "a feed that is full")
+    first.close()
+
+    second = KafkaReader(source, 30_000, at, 5)
+    assert second._consumer is consumer, "that had the partition before"
+    found = []
+    wait_until(lambda: found.extend(second.read(10, 500)) or found, "records")
+    second.close()
+    kafka_consumer.POOL.close_idle(source.token)
+    assert found[0] == "5"
+
+
 @pytest.mark.modes("auto", reason="a reader by itself")
 def test_a_reader_that_is_overtaken_by_retention_says_so(broker):
-    from tidemark.runtime.sources.kafka_reader import KafkaReader
-
     topic = broker.create_topic(1)
     broker.produce(topic, texts(0, 20))
     broker.delete_records(topic, {0: 15})

@@ -115,6 +115,7 @@ class Count(KeyedProcessFunction):
 
 def main(directory, backend, checkpoint=None):
     settings = {"execution.target": "local", "state.checkpoints.dir": f"{directory}/checkpoints"}
+    settings["state.backend.incremental"] = str(backend != "heap").lower()
     if checkpoint is not None:
         settings["execution.savepoint.path"] = checkpoint
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))

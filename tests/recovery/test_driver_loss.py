@@ -40,7 +40,7 @@ def run_until(directory, backend, checkpoint, completions):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("backend", "source"), [("heap", "function"), ("rocksdb", "function"), ("heap", "splits")]
+    ("backend", "source"), [("incremental-heap", "function"), ("rocksdb", "function"), ("heap", "splits")]
 )
 def test_a_killed_driver_costs_neither_an_element_nor_a_line(tmp_path, backend, source):
     rng = random.Random(backend)

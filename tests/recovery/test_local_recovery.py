@@ -71,12 +71,13 @@ class CountThenBreak(KeyedProcessFunction):
         yield ctx.get_current_key(), count
 
 
-def run(tmp_path: Path, sabotage: Any, *, local: bool) -> list[Any]:
+def run(tmp_path: Path, sabotage: Any, *, local: bool, incremental: bool = False) -> list[Any]:
     configuration = Configuration()
     configuration.set_string("execution.target", "local")
     configuration.set_string("state.backend.local-recovery", str(local).lower())
     configuration.set_string("taskmanager.state.local.root-dirs", str(tmp_path / "local"))
     configuration.set_string("state.backend.fs.memory-threshold", "0")
+    configuration.set_string("state.backend.incremental", str(incremental).lower())
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(1)
     env.enable_checkpointing(20)
@@ -96,12 +97,13 @@ def remove_durable_files(tmp_path: Path) -> Any:
     return sabotage
 
 
-def test_a_slot_restores_from_its_own_disk_when_storage_lost_the_files(tmp_path):
-    results = run(tmp_path, remove_durable_files(tmp_path), local=True)
+@pytest.mark.parametrize("incremental", [False, True])
+def test_a_slot_restores_from_its_own_disk_when_storage_lost_the_files(tmp_path, incremental):
+    results = run(tmp_path, remove_durable_files(tmp_path), local=True, incremental=incremental)
 
     assert Counter(key for key, _ in results) == dict.fromkeys(range(5), 20)
     assert max(count for _, count in results) == 20
-    assert not list((tmp_path / "local").rglob("*.parquet")), "copies go when the job ends"
+    assert not list((tmp_path / "local").rglob("chk-*")), "copies go when the job ends"
 
 
 def test_without_local_recovery_lost_files_fail_the_job(tmp_path):

@@ -111,7 +111,7 @@ SOURCES = [Numbers, PlannedNumbers, OldNumbers]
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_rows_are_counted_exactly_over_crashes_and_committed(kind, monkeypatch):
-    monkeypatch.setattr("tidemark.runtime.sources.shares._RECORDS", 7)
+    monkeypatch.setenv("TIDEMARK_EXECUTION_EPOCHS_MAX_RECORDS_PER_TASK", "7")
     seen = new_board()
     env = local_env()
     env.enable_checkpointing(10)

@@ -33,7 +33,7 @@ def _files_in_memory(monkeypatch):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("backend", "count"), [("heap", 60), ("rocksdb", 25)])
+@pytest.mark.parametrize(("backend", "count"), [("heap", 35), ("incremental-heap", 20), ("rocksdb", 25)])
 def test_random_schedules_survive_their_crashes(backend, count, mode):
     for seed in seeds(count):
         check_seed(seed, backend, mode)

@@ -36,6 +36,7 @@ BACKENDS = {
     "heap": HashMapStateBackend,
     "rocksdb": EmbeddedRocksDBStateBackend,
     "incremental": lambda: EmbeddedRocksDBStateBackend(True),
+    "incremental-heap": HashMapStateBackend,
 }
 
 
@@ -101,6 +102,7 @@ EXPECTED = Counter(
 
 def build(backend: str, told: Any, tmp_path: Path, *, maximum: int | None = None) -> Any:
     settings = {"state.checkpoints.dir": str(tmp_path / "checkpoints"), "rest.enabled": "false"}
+    settings["state.backend.incremental"] = str(backend == "incremental-heap").lower()
     env = local_env(settings, 2, BACKENDS[backend]())
     env.enable_checkpointing(20)
     env.set_restart_strategy(RestartStrategies.no_restart())

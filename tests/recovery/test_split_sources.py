@@ -100,7 +100,7 @@ def exact(total=TOTAL):
 @pytest.fixture(autouse=True)
 def _small_epochs(monkeypatch):
     """An epoch reads few records, so that there are many."""
-    monkeypatch.setattr("tidemark.runtime.sources.shares._RECORDS", 20)
+    monkeypatch.setenv("TIDEMARK_EXECUTION_EPOCHS_MAX_RECORDS_PER_TASK", "20")
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
@@ -240,7 +240,7 @@ def shown(seen, source, opens=(), parallelism=1):
 @pytest.mark.modes("epochs", reason="a continuous job may read everything within one watermark interval")
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_the_slowest_split_holds_the_watermark_back(parallelism, monkeypatch):
-    monkeypatch.setattr("tidemark.runtime.sources.shares._RECORDS", 3)
+    monkeypatch.setenv("TIDEMARK_EXECUTION_EPOCHS_MAX_RECORDS_PER_TASK", "3")
     seen = new_board()
     slow, fast = list(range(0, 40)), list(range(1000, 1040))
 

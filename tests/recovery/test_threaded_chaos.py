@@ -74,7 +74,9 @@ def test_trouble_anywhere_changes_nothing(tmp_path, seed, monkeypatch):
 
     monkeypatch.setattr(FileSystemStorage, "write", shaky_write)
     backend = EmbeddedRocksDBStateBackend(True) if seed % 3 == 0 else HashMapStateBackend()
-    env = local_env({"state.checkpoints.dir": str(tmp_path / "checkpoints")}, 1 + seed % 3, backend)
+    settings = {"state.checkpoints.dir": str(tmp_path / "checkpoints")}
+    settings["state.backend.incremental"] = str(seed % 3 == 1).lower()
+    env = local_env(settings, 1 + seed % 3, backend)
     env.enable_checkpointing(10)
     config = env.get_checkpoint_config()
     config.set_tolerable_checkpoint_failure_number(seed % 2)

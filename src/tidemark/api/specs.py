@@ -328,11 +328,19 @@ class SplitSourceSpec(SourceSpec):
 
     kind: ClassVar[str] = "splits"
     source: SplitSource[Any] | KafkaSource
+    epoch_records: int = 0
+    """How many records a task may read in one epoch, 0: any number; see `configured`."""
 
     @property
     def bounded(self) -> bool:
         """What the source says."""
         return self.source.bounded
+
+    def configured(self, configuration: Configuration) -> Self:
+        """With the job's limit."""
+        from tidemark.config.options import Options
+
+        return replace(self, epoch_records=configuration.get(Options.EPOCHS_MAX_RECORDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,10 +352,12 @@ class KafkaSourceSpec(SplitSourceSpec):
     """How long a broker may take to answer; see `configured`."""
 
     def configured(self, configuration: Configuration) -> Self:
-        """With the job's time limit."""
+        """With the job's limits."""
         from tidemark.config.options import Options
 
-        return replace(self, timeout_ms=configuration.get(Options.KAFKA_CONNECTION_TIMEOUT))
+        # Without super(): a class with slots is another than the one this was written in.
+        limited = SplitSourceSpec.configured(self, configuration)
+        return replace(limited, timeout_ms=configuration.get(Options.KAFKA_CONNECTION_TIMEOUT))
 
 
 @dataclass(frozen=True, slots=True)

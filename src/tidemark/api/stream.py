@@ -74,6 +74,12 @@ class DataStream(OperatorSettings, SinkMethods):
         self._type = type_info
         self._node = node
 
+    def __repr__(self) -> str:
+        nodes = self._environment._builder.graph.nodes
+        names = " + ".join(nodes[edge.source].name for edge in self._edges)
+        uid = "" if self._node is None or self._node.uid is None else f", uid={self._node.uid!r}"
+        return f"<{type(self).__name__} of '{names}', {self.get_type()}{uid}>"
+
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         """The environment the stream belongs to."""
         return self._environment

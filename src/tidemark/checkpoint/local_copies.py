@@ -74,7 +74,7 @@ class LocalCopies:
 
     def link(self, checkpoint_id: int, source: Path, handle: FileHandle) -> None:
         """Keep a native file that was, or had been, uploaded as `handle`."""
-        target = self._native(checkpoint_id, handle)
+        target = self.native_path(checkpoint_id, handle)
         try:
             make_directories(target.parent, 0o700)
             with suppress(FileExistsError):
@@ -95,7 +95,7 @@ class LocalCopies:
 
     def native_file(self, checkpoint_id: int, handle: FileHandle) -> Path | None:
         """An intact copy of a native file, if there is one."""
-        path = self._native(checkpoint_id, handle)
+        path = self.native_path(checkpoint_id, handle)
         try:
             with path.open("rb") as file:
                 hasher = xxhash.xxh3_128()
@@ -126,7 +126,8 @@ class LocalCopies:
         shutil.rmtree(self._root, ignore_errors=True)
         leave_directory(self._job)
 
-    def _native(self, checkpoint_id: int, handle: FileHandle) -> Path:
+    def native_path(self, checkpoint_id: int, handle: FileHandle) -> Path:
+        """Where the copy of a native file is, if there is one."""
         return self.directory(checkpoint_id) / "native" / handle.checksum.hex()
 
 

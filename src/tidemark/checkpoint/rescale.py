@@ -158,7 +158,7 @@ def _plan_rehash(
     """Every subtask reads all rows and keeps those of its own range."""
     problem = None
     if any(subtask.native is not None for subtask in operator.subtasks):
-        problem = "its state is stored in files of RocksDB, not in canonical form"
+        problem = "its state is stored in files of an incremental checkpoint, not in canonical form"
     if any(part.name == RAW_KEYED_STATE and part.elements for s in operator.subtasks for part in s.operator):
         problem = "it has raw keyed state, of which nobody but the operator knows to which keys it belongs"
     if problem is not None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import BinaryIO
 
 from tidemark.checkpoint.format.native import NativeFiles
@@ -21,7 +23,7 @@ from tidemark.checkpoint.local_copies import LocalCopies
 from tidemark.checkpoint.metadata.model import NativeHandle, SubtaskState
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.errors import CheckpointError, FailureReason
-from tidemark.state.snapshot import OperatorCut, StateTable
+from tidemark.state.snapshot import NativeCut, OperatorCut, StateTable
 
 __all__ = ["SnapshotWriter", "SubtaskTarget", "WriterOptions"]
 
@@ -136,8 +138,18 @@ class SnapshotWriter:
     def _write_native(self, target: SubtaskTarget, cut: OperatorCut) -> tuple[NativeHandle | None, int]:
         if cut.keyed is None or cut.keyed.native is None:
             return None, 0
+        copies: dict[str, Path] = {}
+
+        def tee(sink: BinaryIO, name: str) -> AbstractContextManager[BinaryIO]:
+            if self._local is None:
+                return nullcontext(sink)
+            path = f"native/{uuid.uuid4().hex}"
+            copies[name] = self._local.directory(target.checkpoint_id) / path
+            return self._local.tee(sink, target.checkpoint_id, path)
+
+        native = cut.keyed.native
         handle, written = self._files_of(target.uid, target.index).upload(
-            cut.keyed.native,
+            native,
             cut.keyed.metas,
             self._storage,
             target.location.directory,
@@ -146,12 +158,32 @@ class SnapshotWriter:
             checkpoint_id=target.checkpoint_id,
             base=target.base,
             inline_threshold=self._options.inline_threshold,
+            tee=tee,
         )
         if self._local is not None:
-            for file in handle.files:
-                if file.inline is None:
-                    self._local.link(target.checkpoint_id, cut.keyed.native.files[file.name], file)
+            self._keep_native(self._local, target, native, handle, copies)
         return handle, written
+
+    def _keep_native(
+        self,
+        local: LocalCopies,
+        target: SubtaskTarget,
+        native: NativeCut,
+        handle: NativeHandle,
+        copies: dict[str, Path],
+    ) -> None:
+        """Keep a copy of each native file here: the backend's own, what was written, or the copy its base has."""
+        for file in handle.files:
+            content = native.files[file.name]
+            if file.inline is not None:
+                continue
+            if isinstance(content, Path):
+                local.link(target.checkpoint_id, content, file)
+            elif file.name in copies:
+                local.link(target.checkpoint_id, copies[file.name], file)
+                copies[file.name].unlink(missing_ok=True)
+            elif target.base is not None:
+                local.link(target.checkpoint_id, local.native_path(target.base, file), file)
 
     def _tee(
         self, target: SubtaskTarget, table: StateTable

@@ -59,7 +59,19 @@ class Options:
         .boolean_type()
         .default_value(False)
         .with_synonyms(_CHECKPOINTING + "incremental")
-        .with_description("Upload only what changed since the last checkpoint; heap backends ignore it.")
+        .with_description(
+            "Write only what changed since the last checkpoint; without effect if checkpoints are kept in the "
+            "driver's memory."
+        )
+    )
+    HEAP_MAX_CHANGES = (
+        _key("state.backend.heap.incremental.max-changes")
+        .int_type()
+        .default_value(10)
+        .with_description(
+            "Incremental checkpoints of the heap: after so many files with changes a state is written whole again; "
+            "earlier if they hold half as many rows as the state. 0 writes it whole each time."
+        )
     )
     CHANGELOG = (
         _key("state.backend.changelog.enabled")
@@ -67,7 +79,7 @@ class Options:
         .no_default_value()
         .with_synonyms("state.changelog.enabled")
         .with_description("Write every change of state to a log, so that checkpoints are short.")
-        .no_effect("snapshots are taken from frozen layers; there is no log of changes")
+        .no_effect("there is no log of changes; state.backend.incremental writes only what changed")
     )
     LOCAL_RECOVERY = (
         _key("state.backend.local-recovery")
@@ -736,6 +748,17 @@ class Options:
         .with_description(
             "How long a task waits after a small batch in continuous execution, so that what follows travels together. "
             "Unset, 0 and -1: nothing waits. The getter says 100 ms where nobody set it, as Flink's does."
+        )
+    )
+    EPOCHS_MAX_RECORDS = (
+        _key("execution.epochs.max-records-per-task")
+        .int_type()
+        .default_value(100_000)
+        .within(1)
+        .with_description(
+            "How many records a task reads from a Kafka source, or a SplitSource, in one epoch at most, so that "
+            "checkpoints come in a backlog, too; it never reads for longer than about a second. Fewer make epochs "
+            "shorter and throughput lower. Continuous execution has no epochs."
         )
     )
     GENERIC_TYPES = (

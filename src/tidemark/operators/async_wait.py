@@ -27,7 +27,7 @@ from tidemark.types.typeinfo import TypeInformation, Types
 
 if TYPE_CHECKING:
     from tidemark.state.operator_state import OperatorListState
-    from tidemark.state.snapshot import OperatorCut
+    from tidemark.state.snapshot import Increment, OperatorCut
 
 __all__ = ["AsyncWaitOperator"]
 
@@ -182,7 +182,7 @@ class AsyncWaitOperator(FunctionOperator):
 
     # Life
 
-    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: Increment | None = None) -> OperatorCut:
         """Freeze the elements under way; those whose results are not emitted yet are among them."""
         self._state.load([Row(element.value, element.stamp) for element in self._under_way.values()])
         return super().cut(checkpoint_id, timestamp, incremental=incremental)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidemark.protocol.batch import SMALL_BATCH, Batch, ColumnBatch
 from tidemark.state.descriptors import StateKind
-from tidemark.state.snapshot import OperatorCut, OperatorStatePart, StateMeta
+from tidemark.state.snapshot import Increment, OperatorCut, OperatorStatePart, StateMeta
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -206,7 +206,7 @@ class Operator(ABC):
         """Supersteps: the round is over, the input begins anew; what was not emitted is gone. Batch mode only."""
 
     @abstractmethod
-    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: Increment | None = None) -> OperatorCut:
         """Synchronous part of a snapshot: `snapshot_state` of the user, then freeze all state."""
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:

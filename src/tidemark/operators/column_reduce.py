@@ -29,7 +29,7 @@ from tidemark.types.typeinfo import RowTypeInfo, TupleTypeInfo, Types
 if TYPE_CHECKING:
     from tidemark.backends.columns.handles import ColumnValueState
     from tidemark.state.column_keys import Keys
-    from tidemark.state.snapshot import OperatorCut
+    from tidemark.state.snapshot import Increment, OperatorCut
     from tidemark.types.typeinfo import TypeInformation
 
 __all__ = ["ColumnReduceOperator", "reduces_by_column"]
@@ -145,7 +145,7 @@ class ColumnReduceOperator(ReduceOperator):
             self._state.write(keys, self._shape.serializer.to_arrow(list(recent.values())))
             backend.end_batch()
 
-    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: Increment | None = None) -> OperatorCut:
         """Freeze the state with all that small batches wrote, which is bounded."""
         self._settle()
         return super().cut(checkpoint_id, timestamp, incremental=incremental)

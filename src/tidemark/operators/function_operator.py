@@ -16,7 +16,7 @@ from tidemark.operators.user_function import UserFunctions
 from tidemark.protocol.batch import MIN_WATERMARK
 from tidemark.state.decoding import decoding
 from tidemark.state.operator_state import OperatorStateStore
-from tidemark.state.snapshot import OperatorCut
+from tidemark.state.snapshot import Increment, OperatorCut
 
 if TYPE_CHECKING:
     from tidemark.protocol.batch import Batch
@@ -100,7 +100,7 @@ class FunctionOperator(Operator):
         """Stand at the beginning of time."""
         self._service.watermark = MIN_WATERMARK
 
-    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: Increment | None = None) -> OperatorCut:
         """Call `snapshot_state`, then freeze the operator state."""
         self._functions.snapshot(checkpoint_id, timestamp, self._operator_state)
         return OperatorCut(operator=self._operator_state.cut())

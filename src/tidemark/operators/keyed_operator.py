@@ -33,7 +33,7 @@ from tidemark.state.timers import DueTimer, InternalTimers
 if TYPE_CHECKING:
     from tidemark.operators.base import RestoredState
     from tidemark.state.primitives import State
-    from tidemark.state.snapshot import OperatorCut
+    from tidemark.state.snapshot import Increment, OperatorCut
     from tidemark.types.typeinfo import TypeInformation
 
 __all__ = ["KeyedOperator"]
@@ -360,7 +360,7 @@ class KeyedOperator(FunctionOperator):
 
         return observed
 
-    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: Increment | None = None) -> OperatorCut:
         """Call `snapshot_state`, then freeze operator state, keyed state and timers."""
         cut = super().cut(checkpoint_id, timestamp, incremental=incremental)
         cut.keyed = self._backend.cut(incremental=incremental)

@@ -27,7 +27,7 @@ from tidemark.state.namespace import Namespace
 
 if TYPE_CHECKING:
     from tidemark.operators.base import OperatorEnvironment, RestoredState
-    from tidemark.state.snapshot import OperatorCut
+    from tidemark.state.snapshot import Increment, OperatorCut
     from tidemark.types.typeinfo import TypeInformation
 
 __all__ = ["KeyedOwnOperator", "OwnOperator"]
@@ -151,7 +151,7 @@ class OwnOperator(FunctionOperator):
         super().end_input(input_index, out)
         self._run_own(self._own.end_input, input_index + 1, None, out)
 
-    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: Increment | None = None) -> OperatorCut:
         """Let the operator write its state, then freeze it."""
         snapshot = RawSnapshot(checkpoint_id, timestamp, self._environment.info.key_groups)
         self._own.snapshot_state(snapshot)

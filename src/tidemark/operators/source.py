@@ -18,7 +18,7 @@ from tidemark.operators.base import Output, RestoredState
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, Batch
 from tidemark.state.descriptors import ListStateDescriptor
-from tidemark.state.snapshot import OperatorCut
+from tidemark.state.snapshot import Increment, OperatorCut
 from tidemark.types.row import Row
 from tidemark.types.typeinfo import TypeInformation, Types
 
@@ -262,7 +262,7 @@ class SourceOperator(FunctionOperator):
             "idle": self._idle and not self._buffer,
         }
 
-    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> OperatorCut:
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: Increment | None = None) -> OperatorCut:
         """Snapshot the user's state and the buffer at one point of `run`."""
         with self.lock.frozen():
             self._operator_state.get_list_state(self._buffered).update(

@@ -233,7 +233,9 @@ class JobExecution:
         self.verify_claims()
         staged = [(s.vertex.uid, at) for s in self.sinks.values() if (at := s.claimed_at) is not None]
         places = [StagingPlace(uid, absolute(base), directory) for uid, (base, directory) in staged]
-        self.engine.worker.call(self._belongings.stages_at, places)
+        foreign = None if snapshot is None or snapshot.origin is not Origin.EXTERNAL else snapshot
+        started_from = "" if foreign is None else absolute(foreign.directory)
+        self.engine.worker.call(self._belongings.stages_at, places, started_from)
         if snapshot is not None and metadata is not None and snapshot.origin is Origin.EXTERNAL:
             # Whoever had the sinks may have ended between our reading and our claim, and taken its notes along.
             self._choice.require_unchanged(snapshot, metadata)

@@ -58,6 +58,8 @@ class _Note(msgspec.Struct, frozen=True):
     checkpoints: str
     """Directory of the job's checkpoints; empty if they are in memory."""
     savepoints: tuple[str, ...] = ()
+    started_from: str = ""
+    """Snapshot of another job that the newest attempt started from, whose staged output it has taken over."""
 
 
 class Cleaned(msgspec.Struct, frozen=True):
@@ -74,9 +76,9 @@ class Belongings:
         """Note nothing yet."""
         self._note = _Note(str(job_id), os.getpid(), since, this_machine(), (), checkpoints)
 
-    def stages_at(self, places: Iterable[StagingPlace]) -> None:
-        """The job's sinks stage output there."""
-        self._write(msgspec.structs.replace(self._note, staging=tuple(places)))
+    def stages_at(self, places: Iterable[StagingPlace], started_from: str) -> None:
+        """The job's sinks stage output there, and have taken over what the snapshot lists that it starts from."""
+        self._write(msgspec.structs.replace(self._note, staging=tuple(places), started_from=started_from))
 
     def took_savepoint(self, directory: str) -> None:
         """A snapshot lies somewhere else than the others."""
@@ -184,7 +186,7 @@ def _sweep_place(note: _Note, place: StagingPlace, needed: set[str]) -> list[str
 
 def _snapshots(storage: Storage, note: _Note) -> Iterator[CheckpointMetadata]:
     """Everything the job could be started from; what the user has deleted is not among it."""
-    directories = list(note.savepoints)
+    directories = [*note.savepoints, *([note.started_from] if note.started_from else [])]
     if note.checkpoints:
         runs = [note.checkpoints]
         runs += [

@@ -22,6 +22,7 @@ from tidemark.slot.overtaken_output import OvertakenOutput
 from tidemark.state.backend import KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.key_tokens import key_serializer_for
+from tidemark.state.snapshot import Increment
 from tidemark.subtask.subtask import Subtask, SubtaskCut, operator_of
 from tidemark.subtask.task_state import TaskStateManager
 
@@ -145,7 +146,7 @@ class SlotSubtask(Subtask):
             state = self._overtaken.taken_from(state, self._out)
         super().restore(state, watermark)
 
-    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> SubtaskCut:
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: Increment | None = None) -> SubtaskCut:
         """As `Subtask.cut`, with what has overtaken the barrier."""
         cut = super().cut(checkpoint_id, timestamp, incremental=incremental)
         cut.cut.operator.extend(self._overtaken.cut(checkpoint_id))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidemark.state.expiry import Expiry
     from tidemark.state.primitives import State
     from tidemark.state.serializers.base import TypeSerializer
-    from tidemark.state.snapshot import KeyedCut, StateMeta
+    from tidemark.state.snapshot import Increment, KeyedCut, StateMeta
 
 __all__ = [
     "MIN_TIME",
@@ -275,10 +275,10 @@ class KeyedStateBackend(ABC):
         """
 
     @abstractmethod
-    def cut(self, *, incremental: bool = False) -> KeyedCut:
+    def cut(self, *, incremental: Increment | None = None) -> KeyedCut:
         """The synchronous part of a snapshot: freeze the content as it is now, at little cost.
 
-        `incremental` asks for native files where the backend has them; canonical tables otherwise.
+        `incremental` asks for native files where the backend has them; without it, or them, canonical tables.
         """
 
     @abstractmethod

@@ -13,11 +13,11 @@ A column is typed if its serializer has an Arrow form, else it holds the seriali
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from tidemark.state.descriptors import StateKind
 from tidemark.state.namespace import NamespaceKind
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tidemark.state.serializers.base import TypeSerializer
 
 __all__ = [
+    "FileContent",
+    "Increment",
     "KeyedCut",
     "NativeCut",
     "OperatorCut",
@@ -68,12 +70,25 @@ class StateTable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Increment:
+    """What a backend is asked for by an incremental checkpoint."""
+
+    checkpoint_id: int
+    base: int | None = None
+    """The completed checkpoint whose files may be referred to; None: everything is to be written."""
+
+
+FileContent = Path | Callable[[BinaryIO], None] | None
+"""A local file, or what writes it (once, in any thread), or None if the base of the increment has it."""
+
+
+@dataclass(frozen=True, slots=True)
 class NativeCut:
     """Files of a backend's own format, frozen at the cut (hard links: they never change)."""
 
     kind: str
-    files: dict[str, Path]
-    """Name -> local path. A name that was in an earlier cut of the same backend has the same content."""
+    files: Mapping[str, FileContent]
+    """Name -> content. A name that was in an earlier cut of the same backend has the same content."""
     shared: frozenset[str]
     """Names whose content is immutable and may be shared between checkpoints (SST files)."""
     extra: bytes = b""

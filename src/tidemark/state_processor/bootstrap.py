@@ -17,12 +17,13 @@ import cloudpickle
 from tidemark.api.builder import callable_or, optional_type
 from tidemark.api.functions import KeySelector
 from tidemark.api.state_backends import StateBackend
+from tidemark.api.watermarks import TimestampAssigner
 from tidemark.checkpoint.layout import SnapshotLocation
 from tidemark.checkpoint.metadata import SubtaskState
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import SystemClock
-from tidemark.errors import ExecutionError
+from tidemark.errors import ConfigError, ExecutionError
 from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import Operator, Output
 from tidemark.operators.function_operator import FunctionOperator
@@ -33,7 +34,9 @@ from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.batch import Batch
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.scratch import ScratchDirectory
-from tidemark.state.descriptors import MapStateDescriptor
+from tidemark.state.backend import MIN_TIME
+from tidemark.state.descriptors import MapStateDescriptor, StateDescriptor
+from tidemark.state.expiry import lives_by_event_time
 from tidemark.state.primitives import BroadcastState
 from tidemark.state_processor.functions import (
     BroadcastStateBootstrapFunction,
@@ -73,6 +76,7 @@ class StateBootstrapTransformation:
     kind: BootstrapKind
     key_selector: Any = None
     key_type: TypeInformation | None = None
+    timestamps: Any = None
 
 
 class OperatorTransformation:
@@ -94,9 +98,22 @@ class OperatorTransformation:
 class OneInputOperatorTransformation:
     """Data whose state is still to be described."""
 
-    def __init__(self, data: BoundedData) -> None:
+    def __init__(self, data: BoundedData, timestamps: Any = None) -> None:
         """Use `OperatorTransformation.bootstrap_with`."""
         self._data = data
+        self._timestamps = timestamps
+
+    def assign_timestamps(self, assigner: Any) -> OneInputOperatorTransformation:
+        """Give the elements timestamps: functions see them, and state that lives by event time is stamped with them.
+
+        Args:
+            assigner: A `TimestampAssigner`, or a callable of an element and the timestamp that it does not have.
+
+        Raises:
+            TypeError: It is neither.
+        """
+        callable_or(assigner, TimestampAssigner, "assign_timestamps")
+        return OneInputOperatorTransformation(self._data, assigner)
 
     def key_by(self, key_selector: Any, key_type: Any = None) -> KeyedOperatorTransformation:
         """Group by key, exactly as the job that restores the state will do.
@@ -105,7 +122,9 @@ class OneInputOperatorTransformation:
             TypeError: `key_selector` is neither a callable nor a `KeySelector`.
         """
         callable_or(key_selector, KeySelector, "key_by")
-        return KeyedOperatorTransformation(self._data, key_selector, optional_type(key_type))
+        return KeyedOperatorTransformation(
+            self._data, key_selector, optional_type(key_type), self._timestamps
+        )
 
     def transform(self, function: Any) -> StateBootstrapTransformation:
         """Make operator state or broadcast state.
@@ -124,15 +143,18 @@ class OneInputOperatorTransformation:
                 "transform() needs a StateBootstrapFunction or a BroadcastStateBootstrapFunction, "
                 f"not {function!r}."
             )
-        return StateBootstrapTransformation(self._data, function, kind)
+        return StateBootstrapTransformation(self._data, function, kind, timestamps=self._timestamps)
 
 
 class KeyedOperatorTransformation:
     """Keyed data whose state is still to be described."""
 
-    def __init__(self, data: BoundedData, key_selector: Any, key_type: TypeInformation | None) -> None:
+    def __init__(
+        self, data: BoundedData, key_selector: Any, key_type: TypeInformation | None, timestamps: Any = None
+    ) -> None:
         """Use `OneInputOperatorTransformation.key_by`."""
         self._data = data
+        self._timestamps = timestamps
         self._key_selector = key_selector
         self._key_type = key_type
 
@@ -147,7 +169,7 @@ class KeyedOperatorTransformation:
                 f"transform() of keyed data needs a KeyedStateBootstrapFunction, not {function!r}."
             )
         return StateBootstrapTransformation(
-            self._data, function, BootstrapKind.KEYED, self._key_selector, self._key_type
+            self._data, function, BootstrapKind.KEYED, self._key_selector, self._key_type, self._timestamps
         )
 
 
@@ -157,7 +179,7 @@ class BootstrapWork:
 
     uid: str
     code: bytes
-    """Function and key selector, pickled: every subtask gets fresh ones."""
+    """Function, key selector and timestamp assigner, pickled: every subtask gets fresh ones."""
     kind: BootstrapKind
     key_type: TypeInformation | None
     max_parallelism: int
@@ -184,7 +206,11 @@ class BootstrapWork:
             ExecutionError: The user's code cannot be pickled.
         """
         try:
-            code = bytes(cloudpickle.dumps((transformation.function, transformation.key_selector)))
+            code = bytes(
+                cloudpickle.dumps(
+                    (transformation.function, transformation.key_selector, transformation.timestamps)
+                )
+            )
         except Exception as exc:
             raise ExecutionError(
                 f"The functions that make the state of operator '{uid}' cannot be shipped to the workers: "
@@ -198,7 +224,7 @@ class BootstrapWork:
 
     def router(self) -> KeyRouter:
         """Finds keys of elements and the subtasks that own them."""
-        _function, selector = cloudpickle.loads(self.code)
+        _function, selector, _timestamps = cloudpickle.loads(self.code)
         return KeyRouter(
             method_of(selector, "get_key"), self.key_type, self.max_parallelism, max(len(self.ranges), 1)
         )
@@ -208,8 +234,9 @@ class BootstrapWork:
 
         Raises:
             StorageError: The state could not be written.
+            ConfigError: There is state that lives by event time, but elements have no timestamps.
         """
-        function, _selector = cloudpickle.loads(self.code)
+        function, _selector, assigner = cloudpickle.loads(self.code)
         keyed = self.kind is BootstrapKind.KEYED
         clock = SystemClock()
         with ScratchDirectory("tidemark-bootstrap-") as scratch:
@@ -225,7 +252,9 @@ class BootstrapWork:
             )
             try:
                 subtask.start()
-                self._feed(subtask.operator, elements, self.router() if keyed else None)
+                self._feed(subtask.operator, elements, self.router() if keyed else None, assigner)
+                if assigner is None and isinstance(subtask.operator, KeyedProcessOperator):
+                    self._check_times(subtask.operator.backend.registered())
                 cut = subtask.cut(self.checkpoint_id, clock.now())
                 return cut.write(SnapshotWriter(storage), self.location)
             finally:
@@ -238,14 +267,28 @@ class BootstrapWork:
             return ProcessOperator(function)
         return _BroadcastBootstrapOperator(function)
 
+    def _check_times(self, states: Iterable[StateDescriptor]) -> None:
+        """State of an element without a timestamp would be older than any, and gone with the first watermark."""
+        for descriptor in states:
+            if lives_by_event_time(descriptor):
+                raise ConfigError(
+                    f"State '{descriptor.name}' of operator '{self.uid}' lives by event time, but the elements it is "
+                    "made of have no timestamps: the first watermark would expire it. Give them some: "
+                    "bootstrap_with(data).assign_timestamps(assigner)."
+                )
+
     @staticmethod
-    def _feed(operator: Operator, elements: Iterable[list[Any]], router: KeyRouter | None) -> None:
+    def _feed(
+        operator: Operator, elements: Iterable[list[Any]], router: KeyRouter | None, assigner: Any
+    ) -> None:
+        extract = None if assigner is None else method_of(assigner, "extract_timestamp")
         for values in elements:
             for at in range(0, len(values), _CHUNK):
                 chunk = values[at : at + _CHUNK]
                 keys = None if router is None else router.tokens(chunk)
                 # What the function emits has nowhere to go.
-                operator.process(0, Batch(chunk, None, keys), Output())
+                times = None if extract is None else [extract(value, MIN_TIME) for value in chunk]
+                operator.process(0, Batch(chunk, times, keys), Output())
 
 
 class _KeyedBootstrapOperator(KeyedProcessOperator):

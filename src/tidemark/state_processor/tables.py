@@ -1,8 +1,7 @@
 """The rows of a split as canonical tables, whatever wrote the snapshot.
 
-Full checkpoints and savepoints hold canonical tables already. An incremental checkpoint holds RocksDB's own
-files: they are restored into a temporary store for the key groups of the split, and canonical tables are
-cut from it.
+Full checkpoints and savepoints hold canonical tables already. An incremental checkpoint holds files of its backend's
+own: they are restored into a temporary store for the key groups of the split, and canonical tables are cut from it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.api.state_backends import EmbeddedRocksDBStateBackend, StateBackend
+from tidemark.backends.chain_files import KIND as HEAP_KIND
 from tidemark.checkpoint.format.read import read_schema, read_table
 from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
@@ -119,9 +119,10 @@ def restored_backend(
 ) -> Iterator[KeyedStateBackend]:
     """A temporary keyed store filled with the keyed state of a split (timers are left out).
 
-    Native snapshots need RocksDB, whatever `backend` says.
+    Native snapshots of RocksDB need RocksDB, whatever `backend` says.
     """
-    if split.restore.natives and (backend is None or backend.store != "rocksdb"):
+    kinds = {native.kind for native in split.restore.natives}
+    if kinds - {HEAP_KIND} and (backend is None or backend.store != "rocksdb"):
         backend = EmbeddedRocksDBStateBackend()
     choice = BackendChoice.of(backend)
     with ScratchDirectory("tidemark-processor-") as folder:

@@ -9,6 +9,7 @@ from tidemark.checkpoint.metadata.model import SubtaskState
 from tidemark.checkpoint.snapshot_writer import SnapshotWriter
 from tidemark.errors import CheckpointError, FailureReason, StorageError
 from tidemark.protocol.frames import CutRequest
+from tidemark.state.snapshot import Increment
 from tidemark.subtask.subtask import Subtask, SubtaskCut
 
 __all__ = ["PendingCuts", "acknowledgement", "write_cuts"]
@@ -36,7 +37,8 @@ class PendingCuts:
         checkpoint_id = request.checkpoint_id
         cuts = self._cuts.setdefault(checkpoint_id, [])
         try:
-            cuts.append(subtask.cut(checkpoint_id, request.timestamp, incremental=request.incremental))
+            increment = Increment(checkpoint_id, request.base) if request.incremental else None
+            cuts.append(subtask.cut(checkpoint_id, request.timestamp, incremental=increment))
         except Exception as exc:
             self.drop(checkpoint_id)
             if isinstance(exc, CheckpointError):

@@ -30,7 +30,7 @@ from tidemark.protocol.deployment import BackendChoice
 from tidemark.state.backend import BackendParameters, KeyedStateBackend
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.serializers.base import TypeSerializer
-from tidemark.state.snapshot import OperatorCut
+from tidemark.state.snapshot import Increment, OperatorCut
 from tidemark.subtask.backend_factory import create_backend
 
 __all__ = ["Subtask", "SubtaskCut", "operator_of"]
@@ -152,7 +152,7 @@ class Subtask:
         self.restore(None)
         self.open()
 
-    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: bool = False) -> SubtaskCut:
+    def cut(self, checkpoint_id: int, timestamp: int, *, incremental: Increment | None = None) -> SubtaskCut:
         """Synchronous part of a snapshot; between two records, never inside one.
 
         Raises:

@@ -2,7 +2,7 @@
 
 ::
 
-    python -m tidemark.testing.crashtest --seeds 1000 [--start 0] [--backend heap|rocksdb]
+    python -m tidemark.testing.crashtest --seeds 1000 [--start 0] [--backend heap|incremental-heap|rocksdb]
         [--mode epochs|continuous] [--seconds 60]
 
 What is compared: the output of every branch and key in order (state is part of it: at the end every key
@@ -71,7 +71,14 @@ def run_schedule(schedule: Schedule, backend: str = "heap", mode: str = "epochs"
             build_crash_job(run, schedule.parts),
             schedule.events,
             parallelism=schedule.parallelism,
-            configuration=Configuration.from_dict({Options.EXECUTION_MODE.key: mode}),
+            configuration=Configuration.from_dict(
+                {
+                    Options.EXECUTION_MODE.key: mode,
+                    Options.INCREMENTAL.key: str(backend == "incremental-heap").lower(),
+                    # So few that chains also end between two crashes.
+                    Options.HEAP_MAX_CHANGES.key: "2",
+                }
+            ),
             state_backend=_backend(backend),
             seed=schedule.seed,
         )
@@ -177,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seeds", type=int, default=100, help="how many (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first one (default: %(default)s)")
-    parser.add_argument("--backend", choices=("heap", "rocksdb"), default="heap")
+    parser.add_argument("--backend", choices=("heap", "incremental-heap", "rocksdb"), default="heap")
     parser.add_argument("--mode", choices=("epochs", "continuous"), default="epochs")
     parser.add_argument("--seconds", type=float, default=None, help="stop after this time")
     options = parser.parse_args(arguments)

@@ -31,6 +31,7 @@ from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.batch import MAX_WATERMARK, Batch
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.state.key_tokens import KeyTokens, key_serializer_for
+from tidemark.state.snapshot import Increment
 from tidemark.subtask.subtask import Subtask
 from tidemark.testing.snapshot import OperatorSnapshot
 from tidemark.types.typeinfo import TypeInformation, to_type_info
@@ -191,14 +192,15 @@ class SubtaskHarness:
             CheckpointError: Snapshots are synchronous and there is too much state.
         """
         incremental = self._backend.is_incremental_checkpoints_enabled()
-        return self._snapshot(checkpoint_id, timestamp, incremental, is_savepoint=False)
+        increment = Increment(checkpoint_id) if incremental else None
+        return self._snapshot(checkpoint_id, timestamp, increment, is_savepoint=False)
 
     def savepoint(self, checkpoint_id: int = 1, timestamp: int = 0) -> OperatorSnapshot:
         """Take a savepoint: always in the canonical format, for any backend."""
-        return self._snapshot(checkpoint_id, timestamp, False, is_savepoint=True)
+        return self._snapshot(checkpoint_id, timestamp, None, is_savepoint=True)
 
     def _snapshot(
-        self, checkpoint_id: int, timestamp: int, incremental: bool, *, is_savepoint: bool
+        self, checkpoint_id: int, timestamp: int, incremental: Increment | None, *, is_savepoint: bool
     ) -> OperatorSnapshot:
         if not self._opened:
             self.open()

@@ -187,6 +187,26 @@ def test_rocksdb_takes_the_rest_from_the_configuration():
     assert HashMapStateBackend().get_db_storage_paths() is None
 
 
+def test_the_heap_takes_incremental_checkpoints_from_the_configuration():
+    usual = resolve(HashMapStateBackend())
+    chosen = resolve(HashMapStateBackend(), **{"execution.checkpointing.incremental": "true"})
+    bounded = resolve(
+        HashMapStateBackend(),
+        **{"state.backend.incremental": "true", "state.backend.heap.incremental.max-changes": "3"},
+    )
+
+    assert not usual.is_incremental_checkpoints_enabled()
+    assert usual.store_options() == {}
+    assert chosen.is_incremental_checkpoints_enabled()
+    assert chosen.store_options() == {"max_changes": 10}
+    assert bounded.store_options() == {"max_changes": 3}
+    with pytest.raises(ConfigError, match="max-changes must not be negative"):
+        resolve(
+            HashMapStateBackend(),
+            **{"state.backend.incremental": "true", "state.backend.heap.incremental.max-changes": "-1"},
+        )
+
+
 def test_bad_rocksdb_settings_are_refused():
     backend = EmbeddedRocksDBStateBackend()
     with pytest.raises(TypeError, match="PredefinedOptions"):

@@ -329,3 +329,12 @@ def test_a_loop_closes_only_with_its_own_elements(env):
         loop.close_with(loop.map(str).set_parallelism(5))
     with pytest.raises(TypeError, match="DataStream"):
         loop.close_with([1])
+
+
+def test_a_stream_says_what_it_is(env):
+    numbers = env.from_collection([1, 2], Types.LONG())
+    named = numbers.map(Plus(), Types.LONG()).name("plus").uid("p")
+
+    assert repr(named) == "<DataStream of 'plus', Long, uid='p'>"
+    assert repr(named.key_by(lambda value: value)) == "<KeyedStream of 'plus', Long>"
+    assert "plus" in repr(numbers.union(named))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
 from tests.unit.runtime.test_enumerators import Continuous, vertex
 
-from tidemark import Split, SplitReader, SplitSource, Types
+from tidemark import Configuration, Split, SplitReader, SplitSource, Types
 from tidemark.clock import ManualClock
 from tidemark.errors import ConfigError, ExecutionError, RestoreError
 from tidemark.protocol.failure import OperatorFailed
@@ -403,10 +403,11 @@ def test_more_splits_than_a_task_takes_have_their_turn(world, name, worker):
     assert sorted(epochs.epoch() + epochs.epoch() + epochs.epoch()) == list(range(40))
 
 
-def test_splits_that_an_epoch_had_no_room_for_come_first_in_the_next(world, name, worker, monkeypatch):
-    monkeypatch.setattr("tidemark.runtime.sources.shares._RECORDS", 2)
+def test_splits_that_an_epoch_had_no_room_for_come_first_in_the_next(world, name, worker):
+    limited = Configuration.from_dict({"execution.epochs.max-records-per-task": "2"})
     world["splits"] = {"a": list(range(10)), "b": [100]}
     epochs = Epochs(World(name), worker, 1)
+    epochs.vertex = replace(epochs.vertex, spec=epochs.vertex.spec.configured(limited))
 
     assert epochs.epoch() == [0, 1]
     assert epochs.epoch() == [100, 2]

@@ -20,7 +20,12 @@ def incremental(tmp_path_factory: pytest.TempPathFactory) -> str:
     return jobs.retained_checkpoint(tmp_path_factory.mktemp("incremental"), ELEMENTS)
 
 
-@pytest.fixture(params=["savepoint", "incremental"])
+@pytest.fixture(scope="session")
+def chains(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return jobs.retained_checkpoint(tmp_path_factory.mktemp("chains"), ELEMENTS, heap=True)
+
+
+@pytest.fixture(params=["savepoint", "incremental", "chains"])
 def snapshot(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 

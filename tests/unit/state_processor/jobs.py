@@ -12,6 +12,7 @@ from tidemark import (
     CheckpointedFunction,
     Configuration,
     EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -111,16 +112,19 @@ def take_savepoint(
         return str(iterator.get_job_client().trigger_savepoint(str(directory)).result())
 
 
-def retained_checkpoint(directory: Path, elements: Sequence[tuple[str, int]], *, parallelism: int = 2) -> str:
-    """Run the job on RocksDB and return the path of an incremental checkpoint that holds all elements."""
+def retained_checkpoint(
+    directory: Path, elements: Sequence[tuple[str, int]], *, parallelism: int = 2, heap: bool = False
+) -> str:
+    """Run the job and return the path of an incremental checkpoint of RocksDB, or the heap, that holds all elements."""
     env = environment(
         parallelism,
         settings={
             "state.checkpoints.dir": str(directory),
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+            "state.backend.incremental": "true",
         },
     )
-    env.set_state_backend(EmbeddedRocksDBStateBackend(enable_incremental_checkpointing=True))
+    env.set_state_backend(HashMapStateBackend() if heap else EmbeddedRocksDBStateBackend())
     env.enable_checkpointing(20)
     source = env.add_source(Waiting(elements), "numbers", PAIR).uid("numbers")
     results = source.key_by(lambda pair: pair[0], Types.STRING()).process(Sum(), PAIR).uid("sum")

@@ -264,7 +264,11 @@ def test_splits_cover_every_row_of_a_state_once(snapshot: str, totals: dict[str,
     assert sorted(keys) == sorted(totals)
 
 
-def test_the_incremental_snapshot_really_is_native(incremental: str) -> None:
-    metadata = read_metadata(FileSystemStorage(), incremental)
+@pytest.mark.parametrize(("which", "kind"), [("incremental", "rocksdb"), ("chains", "heap")])
+def test_the_incremental_snapshot_really_is_native(
+    which: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    metadata = read_metadata(FileSystemStorage(), request.getfixturevalue(which))
 
-    assert any(subtask.native for operator in metadata.operators for subtask in operator.subtasks)
+    natives = [subtask.native for operator in metadata.operators for subtask in operator.subtasks]
+    assert {native.kind for native in natives if native is not None} == {kind}

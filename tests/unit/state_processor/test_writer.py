@@ -9,12 +9,19 @@ from tests.unit.state_processor.jobs import LATER, PAIR, SEEN, TOTAL, continue_j
 
 from tidemark import (
     CheckpointedFunction,
+    Duration,
     EmbeddedRocksDBStateBackend,
+    ExpiredState,
+    KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     NumberSequenceSource,
     SourceFunction,
+    StateTtlConfig,
+    TimestampAssigner,
     Types,
+    ValueStateDescriptor,
+    WatermarkStrategy,
 )
 from tidemark.checkpoint.inspection import verify
 from tidemark.checkpoint.metadata import read_metadata
@@ -313,3 +320,74 @@ def test_number_sequences_are_bounded_data(target: str) -> None:
         (0, 6),
         (1, 4),
     ]
+
+
+class Clicks(KeyedStateBootstrapFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.clicks = runtime_context.get_state(clicks_for_ten_seconds())
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self.clicks.update(value[1])
+
+
+class Sessions(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.clicks = runtime_context.get_state(clicks_for_ten_seconds(self.ended))
+
+    def ended(self, expired: ExpiredState) -> Any:
+        yield f"{expired.key} {expired.value} until {expired.last_access}"
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield f"{ctx.get_current_key()} has {self.clicks.value()}"
+
+
+def clicks_for_ten_seconds(ended: Any = None) -> ValueStateDescriptor:
+    builder = StateTtlConfig.new_builder(Duration.of_seconds(10)).use_event_time()
+    descriptor = ValueStateDescriptor("clicks", Types.LONG())
+    descriptor.enable_time_to_live((builder if ended is None else builder.on_expiry(ended)).build())
+    return descriptor
+
+
+class ByNumber(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return int(value[1])
+
+
+@pytest.mark.parametrize("rocksdb", [False, True])
+def test_state_that_lives_by_event_time_is_as_old_as_the_elements_it_is_made_of(
+    target: str, rocksdb: bool
+) -> None:
+    start = OperatorTransformation.bootstrap_with([("ann", 1_000), ("bob", 20_000)])
+    clicks = start.assign_timestamps(ByNumber()).key_by(lambda pair: pair[0], Types.STRING())
+    path = (
+        SavepointWriter.new_savepoint(environment(), EmbeddedRocksDBStateBackend() if rocksdb else None, 16)
+        .with_operator("sessions", clicks.transform(Clicks()))
+        .write(target)
+    )
+
+    env = environment(1, settings={"execution.state-recovery.path": path, "parallelism.default": "1"})
+    env.set_max_parallelism(16)
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(ByNumber())
+    source = env.from_collection([("ann", 5_000), ("bob", 5_001)], PAIR).assign_timestamps_and_watermarks(
+        strategy
+    )
+    sessions = source.key_by(lambda pair: pair[0], Types.STRING()).process(Sessions(), Types.STRING())
+    with sessions.uid("sessions").execute_and_collect() as lines:
+        assert sorted(lines) == [
+            "ann 1000 until 1000",
+            "ann has 1000",
+            "bob 20000 until 20000",
+            "bob has 20000",
+        ]
+
+
+def test_state_that_lives_by_event_time_is_not_made_of_elements_without_timestamps(target: str) -> None:
+    clicks = OperatorTransformation.bootstrap_with([("ann", 1_000)]).key_by(
+        lambda pair: pair[0], Types.STRING()
+    )
+    writer = SavepointWriter.new_savepoint(environment(), None, 16)
+    writer.with_operator("sessions", clicks.transform(Clicks()))
+
+    with pytest.raises(ConfigError, match=r"'clicks' .*assign_timestamps"):
+        writer.write(target)
+    assert not Path(target).exists()

@@ -33,6 +33,7 @@ from tidemark.plan.job_plan import build_plan
 from tidemark.plan.vertex import SubtaskInfo
 from tidemark.protocol.batch import Batch
 from tidemark.protocol.deployment import BackendChoice
+from tidemark.state.snapshot import Increment
 from tidemark.subtask.restored_state import load_restored_state
 from tidemark.subtask.subtask import Subtask
 
@@ -66,9 +67,12 @@ def process(subtask: Subtask, *values: str) -> list[Any]:
     return out.values
 
 
-@pytest.mark.parametrize("incremental", [False, True])
-def test_a_subtask_goes_on_from_what_another_one_cut(tmp_path: Path, incremental: bool) -> None:
-    choice, storage = BackendChoice("rocksdb"), MemoryStorage()
+@pytest.mark.parametrize("store", ["heap", "rocksdb"])
+@pytest.mark.parametrize("incremental", [None, Increment(1)])
+def test_a_subtask_goes_on_from_what_another_one_cut(
+    tmp_path: Path, store: str, incremental: Increment | None
+) -> None:
+    choice, storage = BackendChoice(store), MemoryStorage()
     first = counting(choice, tmp_path / "first")
     first.start()
     process(first, "a", "a", "b")
@@ -82,7 +86,7 @@ def test_a_subtask_goes_on_from_what_another_one_cut(tmp_path: Path, incremental
     second.restore(load_restored_state(share, storage, tmp_path / "second" / "restore"))
     second.open()
 
-    assert bool(natives) == incremental
+    assert bool(natives) == (incremental is not None)
     assert process(second, "a", "b") == [("a", 3), ("b", 2)]
     second.close()
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 from tidemark.api.checkpoint_storage import CheckpointStorage, JobManagerCheckpointStorage, path_text
 from tidemark.api.state_backends.base import FileSettings, StateBackend
 from tidemark.config import Configuration, Options
+from tidemark.errors import ConfigError
 
 __all__ = ["FsStateBackend", "HashMapStateBackend", "MemoryStateBackend"]
 
@@ -21,16 +22,38 @@ class _HeapBackend(StateBackend):
                 f"not {using_asynchronous_snapshots!r}."
             )
         self._asynchronous = using_asynchronous_snapshots
+        self._incremental = False
+        self._max_changes: int | None = None
 
     def is_using_asynchronous_snapshots(self) -> bool:
         """Whether state is written while the stream goes on; yes unless switched off."""
         return self._asynchronous is not False
 
+    def is_incremental_checkpoints_enabled(self) -> bool:
+        """Whether checkpoints hold only what changed (`state.backend.incremental`)."""
+        return self._incremental
+
+    def store_options(self) -> dict[str, Any]:
+        """How long a chain of incremental checkpoints may become."""
+        return {} if self._max_changes is None else {"max_changes": self._max_changes}
+
     def configured(self, configuration: Configuration) -> Self:
-        """A copy with the configured choice of asynchronous snapshots."""
+        """A copy with the configured choices of asynchronous and incremental snapshots.
+
+        Raises:
+            ConfigError: A number of changes is negative.
+        """
         changed = super().configured(configuration)
         if changed._asynchronous is None:
             changed._asynchronous = configuration.get(Options.STATE_BACKEND_ASYNC)
+        changed._incremental = configuration.get(Options.INCREMENTAL)
+        if changed._incremental:
+            option = Options.HEAP_MAX_CHANGES
+            changed._max_changes = configuration.get(option)
+            if changed._max_changes < 0:
+                raise ConfigError(
+                    f"{option.key} must not be negative, but is {changed._max_changes}.", key=option.key
+                )
         return changed
 
 

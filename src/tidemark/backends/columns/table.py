@@ -3,6 +3,9 @@
 All tables of a backend share its `KeyIndex`; row i of every table belongs to key i. A cut takes hold of the arrays as
 they are; whoever writes first while it is pending goes on with copies of them, so that a barrier costs nothing and
 a cut that is written before the next batch costs nothing at all.
+
+What changed since a cut is known once somebody has asked for it (`track`): each row then remembers behind which cut it
+was last written to or dropped.
 """
 
 from __future__ import annotations
@@ -33,28 +36,54 @@ class ColumnView:
 
     __slots__ = ("__weakref__", "_arrays", "index", "released")
 
-    def __init__(self, index: KeyIndex, parts: list[Part], present: Part, stamps: Part | None) -> None:
-        """Take hold of the arrays."""
+    def __init__(
+        self,
+        index: KeyIndex,
+        parts: list[Part],
+        present: Part,
+        stamps: Part | None,
+        behind: Part | None = None,
+    ) -> None:
+        """Take hold of the arrays; `behind` tells of each row behind which cut it was last changed."""
         self.index = index
-        self._arrays: Any = (index.keys, index.count, parts, present, stamps)
+        self._arrays: Any = (index.keys, index.count, parts, present, stamps, behind)
         self.released = False
 
-    def rows(self, dead_before: int | None) -> tuple[Part, list[Part], Part | None]:
-        """Keys, parts and stamps of all rows that hold a value, without those stamped up to `dead_before`.
+    def rows(self, dead_before: int | None, since: int | None = None) -> tuple[Part, list[Part], Part | None]:
+        """Keys, parts and stamps of rows that hold a value.
+
+        Args:
+            dead_before: Without those stamped up to that time.
+            since: Only those that were changed behind that cut.
 
         Raises:
             IllegalStateError: The view was released.
         """
-        if self._arrays is None:
-            raise IllegalStateError("This cut was released; its content may be gone.")
-        keys, count, parts, present, stamps = self._arrays
+        keys, count, parts, present, stamps, behind = self._readable()
         # A key that came after the last write has no row in the columns yet.
         chosen = np.flatnonzero(present[:count])
+        if since is not None:
+            chosen = chosen[behind[chosen] >= since]
         if stamps is not None:
             if dead_before is not None:
                 chosen = chosen[stamps[chosen] > dead_before]
             stamps = stamps[chosen]
         return keys[chosen], [part[chosen] for part in parts], stamps
+
+    def removed(self, since: int) -> Part:
+        """Keys whose values were dropped behind that cut.
+
+        Raises:
+            IllegalStateError: The view was released.
+        """
+        keys, count, _, present, _, behind = self._readable()
+        gone: Part = keys[np.flatnonzero(~present[:count] & (behind[:count] >= since))]
+        return gone
+
+    def _readable(self) -> Any:
+        if self._arrays is None:
+            raise IllegalStateError("This cut was released; its content may be gone.")
+        return self._arrays
 
     def release(self) -> None:
         """Say that nobody reads this view any more."""
@@ -79,6 +108,23 @@ class ColumnTable:
         self.stamps: Part | None = np.zeros(0, np.int64) if ttl else None
         self.parts: list[Part] = [_blank(0, dtype) for dtype in self.kind.dtypes]
         self._views: list[weakref.ref[ColumnView]] = []
+        self._behind: Part | None = None
+        self._cut = self._newest = 0
+
+    def track(self, number: int) -> None:
+        """A cut of this number is made: what is written from now on was changed behind it."""
+        if self._behind is None:
+            self._behind = np.zeros(len(self.present), np.int32)
+        self._cut = number
+
+    @property
+    def changed_behind(self) -> int:
+        """Number of the newest cut behind which something changed; what was there before the first one counts as 0."""
+        return self._newest
+
+    def changed_rows(self, since: int) -> Part:
+        """Rows that were changed behind that cut."""
+        return np.flatnonzero(self._behind >= since) if self._behind is not None else np.zeros(0, np.int64)
 
     def fetch(self, keys: KeySet) -> None:
         """Have the values of these keys at hand; called before they are accessed."""
@@ -101,6 +147,11 @@ class ColumnTable:
         self.present[rows] = True
         if self.stamps is not None:
             self.stamps[rows] = now
+        self._note(rows)
+
+    def _note(self, rows: Any) -> None:
+        if self._behind is not None:
+            self._behind[rows] = self._newest = self._cut
 
     def restore(self, rows: Rows, parts: list[Part], stamps: Part | None) -> None:
         """Take over values with stamps of their own, from a snapshot or a store."""
@@ -121,11 +172,13 @@ class ColumnTable:
         self._own()
         assert self.stamps is not None
         self.stamps[rows] = now
+        self._note(rows)
 
     def drop(self, rows: Any) -> None:
         """Remove the values of rows."""
         self._own()
         self.present[rows] = False
+        self._note(rows)
         for part in self.parts:
             if part.dtype.kind == "O":
                 part[rows] = None
@@ -145,6 +198,8 @@ class ColumnTable:
         self.parts = [self._kept(part, rows) for part in self.parts]
         if self.stamps is not None:
             self.stamps = self._kept(self.stamps, rows)
+        if self._behind is not None:
+            self._behind = self._kept(self._behind, rows)
         self._views = []
 
     def _kept(self, array: Part, rows: Rows) -> Part:
@@ -158,7 +213,7 @@ class ColumnTable:
 
     def freeze(self) -> ColumnView:
         """Cut: fix the content for a reader, in constant time."""
-        view = ColumnView(self.index, self.parts, self.present, self.stamps)
+        view = ColumnView(self.index, self.parts, self.present, self.stamps, self._behind)
         self._views.append(weakref.ref(view))
         return view
 
@@ -170,6 +225,8 @@ class ColumnTable:
             self.present = _grown(self.present, capacity)
             if self.stamps is not None:
                 self.stamps = _grown(self.stamps, capacity)
+            if self._behind is not None:
+                self._behind = _grown(self._behind, capacity)
             self._views = []
 
     def _own(self) -> None:
@@ -181,6 +238,8 @@ class ColumnTable:
                 self.present = self.present.copy()
                 if self.stamps is not None:
                     self.stamps = self.stamps.copy()
+                if self._behind is not None:
+                    self._behind = self._behind.copy()
             self._views = []
 
 

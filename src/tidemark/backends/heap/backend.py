@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from tidemark.backends.chain_files import KIND, chain_tables
 from tidemark.backends.columns.handles import ColumnValueState, column_handle
 from tidemark.backends.columns.table import ColumnTable, ColumnView
+from tidemark.backends.heap.chains import MAX_CHANGES, Chain, Chains, Link
 from tidemark.backends.heap.cleanup import IncrementalCleanup
 from tidemark.backends.heap.columns import HeapColumns
-from tidemark.backends.heap.cut import HeapCut, LiveStateTable
+from tidemark.backends.heap.cut import FrozenTable, HeapCut, LinkContent, LiveStateTable
 from tidemark.backends.heap.handles import (
     HeapLongState,
     HeapTtlLongState,
@@ -46,11 +48,12 @@ from tidemark.state.canonical import StateSerializers
 from tidemark.state.column_keys import Keys
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.expiry import Expiry
+from tidemark.state.key_memory import KeyMemory
 from tidemark.state.layers import FrozenView
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
 from tidemark.state.serializers.builtin import LongSerializer
-from tidemark.state.snapshot import KeyedCut, StateMeta, StateTable
+from tidemark.state.snapshot import FileContent, Increment, KeyedCut, StateMeta
 
 __all__ = ["HeapKeyedStateBackend"]
 
@@ -75,6 +78,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._reporting: list[tuple[Expiry, IncrementalCleanup]] = []
         self._expiring_values: list[HeapTtlValueState] = []
         self._cut_pending = False
+        self._cuts = 0
+        self._chains = Chains(parameters.options.get("max_changes", MAX_CHANGES))
         self._columns = HeapColumns(parameters.tokens)
 
     def state(self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID) -> State:
@@ -91,6 +96,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table = restored.take_over(migration)
             spec = migration.spec
             del self._restored[spec.name]
+            self._chains.forget(spec.name)
         table.copy = unit_copier(spec.value, spec.ttl is not None)
         handle = self._handle(spec, table)
         self._tables[spec.name] = table
@@ -117,6 +123,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             columns, spec = restored.take_columns(migration), migration.spec
         handle = ColumnValueState(spec, self.context, self._columns.add(spec, columns))
         self._restored.pop(spec.name, None)
+        self._chains.forget(spec.name)
         self._states.add(spec, handle)
         return handle
 
@@ -194,11 +201,14 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         )
 
     def _fold(self) -> None:
-        carried = [restored.table for restored in self._restored.values() if restored.table is not None]
+        oldest = self._columns.asked_for = self._chains.oldest_cut
+        stores = [(table.store, oldest) for table in self._tables.values()]
+        # Nobody changes these.
+        stores += [(each.table.store, None) for each in self._restored.values() if each.table is not None]
         pending = False
-        for table in [*self._tables.values(), *carried]:
-            table.store.fold()
-            pending = pending or table.store.has_views
+        for store, asked_for in stores:
+            store.fold(asked_for)
+            pending = pending or store.has_views
         self._cut_pending = pending
 
     def record_processed(self) -> None:
@@ -252,6 +262,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         }
         counts |= self._columns.erase(token)
         counts |= {name: restored.erase(token) for name, restored in self._restored.items()}
+        # Files that have the key are in no later checkpoint.
+        self._chains.clear()
         return {name: count for name, count in counts.items() if count}
 
     def registered(self) -> list[StateDescriptor]:
@@ -285,31 +297,76 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _view(self, name: str) -> OutsideView:
         return OutsideView.of(self._states.spec(name), self.context, self.parameters.clock)
 
-    def cut(self, *, incremental: bool = False) -> KeyedCut:
-        """Freeze the content as it is now, in constant time per state."""
-        groups = self.parameters.max_parallelism
+    def cut(self, *, incremental: Increment | None = None) -> KeyedCut:
+        """Freeze the content as it is now, or what changed, in constant time per state."""
         # Before anything is frozen: a serializer without a usable snapshot declines the checkpoint here.
         registered = [(spec, spec.meta()) for spec in self._states]
-        tables: list[StateTable] = []
-        views: list[FrozenView | ColumnView] = []
-        for spec, meta in registered:
-            if spec.name in self._columns.tables:
-                frozen, arrays = self._columns.freeze(spec, meta, groups, self.parameters.clock.now())
-                tables.append(frozen)
-                views.append(arrays)
-                continue
-            table = self._tables[spec.name]
-            view = table.store.freeze()
-            views.append(view)
-            living = spec.in_full_snapshot(self.context, self.parameters.clock)
-            tables.append(LiveStateTable(meta, spec.serializers, view, groups, living, table.keys))
-        for restored in self._restored.values():
-            stored, carried = restored.freeze(groups)
-            tables.append(stored)
-            views += [carried] if carried is not None else []
+        self._cuts += 1
         self._cut_pending = True
-        cut = HeapCut(tables, views)
+        if incremental is not None:
+            return self._cut_changes(incremental, registered)
+        frozen = [self._freeze(spec, meta) for spec, meta in registered]
+        frozen += [restored.freeze(self.parameters.max_parallelism) for restored in self._restored.values()]
+        cut = HeapCut([table for table, _ in frozen], [view for _, view in frozen if view is not None])
         return cut if self.parameters.asynchronous else cut.materialize()
+
+    def _freeze(self, spec: StateSpec, meta: StateMeta) -> tuple[FrozenTable, FrozenView | ColumnView | None]:
+        """All of a state."""
+        groups = self.parameters.max_parallelism
+        if spec.name in self._columns.tables:
+            return self._columns.freeze(spec, meta, groups, self.parameters.clock.now())
+        table = self._tables[spec.name]
+        view = table.store.freeze(self._cuts)
+        living = spec.in_full_snapshot(self.context, self.parameters.clock)
+        return LiveStateTable(meta, spec.serializers, view, groups, living, table.keys), view
+
+    def _freeze_changes(
+        self, spec: StateSpec, meta: StateMeta, since: int
+    ) -> tuple[FrozenTable, FrozenView | ColumnView] | None:
+        """What changed in a state since a cut, if anything did."""
+        groups = self.parameters.max_parallelism
+        if spec.name in self._columns.tables:
+            if self._columns.tables[spec.name].changed_behind < since:
+                return None
+            return self._columns.freeze(spec, meta, groups, 0, since)
+        view = self._tables[spec.name].store.freeze_changes(self._cuts, since)
+        if view is None:
+            return None
+        return LiveStateTable(meta, spec.serializers, view, groups, None, KeyMemory()), view
+
+    def _cut_changes(
+        self, increment: Increment, registered: Sequence[tuple[StateSpec, StateMeta]]
+    ) -> HeapCut:
+        since, old = self._chains.base_of(increment)
+        chains: dict[str, Chain] = {}
+        files: dict[str, FileContent] = {}
+        views: list[FrozenView | ColumnView | None] = []
+
+        def write(table: FrozenTable, view: FrozenView | ColumnView | None, chain: Chain | None) -> None:
+            name = table.meta.name
+            link = Link(f"{self._cuts:08}-{len(files):04}.parquet")
+            chains[name] = Chain(table.meta, (link,)) if chain is None else chain.followed_by(link)
+            files[link.name] = LinkContent(link, table, self.parameters.max_parallelism)
+            views.append(view)
+
+        for spec, meta in registered:
+            chain = old.get(spec.name)
+            if chain is None or not chain.can_go_on(meta, self._chains.most):
+                write(*self._freeze(spec, meta), None)
+            elif (changed := self._freeze_changes(spec, meta, since)) is not None:
+                write(*changed, chain)
+            else:
+                chains[spec.name] = chain
+        for name, restored in self._restored.items():
+            if name in old:
+                chains[name] = old[name]
+            else:
+                write(*restored.freeze(self.parameters.max_parallelism), None)
+        for table in self._columns.tables.values():
+            table.track(self._cuts)
+        metas = [chain.meta for chain in chains.values()]
+        native = self._chains.add(increment, self._cuts, chains, files)
+        return HeapCut((), [view for view in views if view is not None], metas, native)
 
     def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:
         """Take over canonical rows of one state."""
@@ -326,14 +383,19 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def restore_native(
         self, kind: str, files: dict[str, Path], extra: bytes, metas: Sequence[StateMeta]
     ) -> None:
-        """Refuse: the heap backend has no files of its own."""
-        raise RestoreError(
-            f"The heap backend cannot read a native snapshot of kind '{kind}'. Restore it with the backend "
-            "that wrote it, take a savepoint there, and restore that one here."
-        )
+        """Take over the rows of an incremental checkpoint of the heap; those of RocksDB are refused."""
+        if kind != KIND:
+            raise RestoreError(
+                f"The heap backend cannot read a native snapshot of kind '{kind}'. Restore it with the backend "
+                "that wrote it, take a savepoint there, and restore that one here."
+            )
+        for meta, batches in chain_tables(files, extra, metas, self.parameters.key_groups):
+            self.restore_table(meta, batches)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Nothing to do: every snapshot is full."""
+        """Nothing before it will be asked for; what changed up to it is folded at the next batch."""
+        self._chains.completed(checkpoint_id)
+        self._cut_pending = True
 
     def close(self) -> None:
         """Drop everything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +30,9 @@ class FrozenColumns:
         view: ColumnView,
         max_parallelism: int,
         dead_before: int | None,
+        since: int | None = None,
     ) -> None:
-        """Remember what to write; values stamped up to `dead_before` are left out."""
+        """Remember what to write: what changed `since` a cut, without values stamped up to `dead_before`."""
         self.meta = meta
         self.schema = state_schema(meta, serializers.key, serializers.value)
         self._key = serializers.key
@@ -38,11 +40,17 @@ class FrozenColumns:
         self._view = view
         self._max_parallelism = max_parallelism
         self._dead_before = dead_before
+        self._since = since
+
+    def removed(self) -> list[Any]:
+        """Tokens of the keys that lost their value `since` the cut."""
+        keys: list[Any] = [] if self._since is None else self._view.removed(self._since).tolist()
+        return keys
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, sorted by key group."""
         index, tokens = self._view.index, KeyTokens(self._key)
-        keys, parts, stamps = self._view.rows(self._dead_before)
+        keys, parts, stamps = self._view.rows(self._dead_before, self._since)
         hashes = hash_tokens(index.column(keys), self._key, layout_of(self._key))
         groups = key_groups_of(hashes, self._max_parallelism)
         order = np.argsort(groups, kind="stable")

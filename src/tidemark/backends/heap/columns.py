@@ -31,6 +31,7 @@ class HeapColumns:
 
     Attributes:
         tables: By the name of the state.
+        asked_for: The oldest cut since which changes may be asked for; None: there is none.
     """
 
     def __init__(self, tokens: KeyTokens) -> None:
@@ -39,6 +40,7 @@ class HeapColumns:
         self._index = index_for(tokens)
         self._looked_at = _FEW_ROWS
         self.tables: dict[str, ColumnTable] = {}
+        self.asked_for: int | None = None
 
     def add(
         self, spec: StateSpec, restored: Iterable[tuple[pa.Array, pa.Array, pa.Array | None]]
@@ -72,6 +74,9 @@ class HeapColumns:
         for table in self.tables.values():
             present = table.present[: index.count]
             held[: len(present)] |= present
+            if self.asked_for is not None:
+                # A key that was dropped is needed until a checkpoint has said so.
+                held[table.changed_rows(self.asked_for)] = True
         kept = np.flatnonzero(held)
         if len(kept) < index.count * 3 // 4:
             for table in self.tables.values():
@@ -104,12 +109,12 @@ class HeapColumns:
         return self.tables[name].unit(self._index.row_of(token))
 
     def freeze(
-        self, spec: StateSpec, meta: StateMeta, max_parallelism: int, now: int
+        self, spec: StateSpec, meta: StateMeta, max_parallelism: int, now: int, since: int | None = None
     ) -> tuple[FrozenColumns, ColumnView]:
-        """A state for a snapshot, in constant time."""
+        """A state for a snapshot, in constant time; with `since` what changed behind that cut, expired or not."""
         table = self.tables[spec.name]
         view = table.freeze()
-        living = None if spec.expiry is None else spec.expiry.snapshot_at(now)
+        living = None if spec.expiry is None or since is not None else spec.expiry.snapshot_at(now)
         dead_before = None if living is None else living.dead_before
-        frozen = FrozenColumns(meta, spec.serializers, table.kind, view, max_parallelism, dead_before)
+        frozen = FrozenColumns(meta, spec.serializers, table.kind, view, max_parallelism, dead_before, since)
         return frozen, view

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import compress
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from tidemark.backends.chain_files import write_link
 from tidemark.backends.columns.table import ColumnView
+from tidemark.backends.heap.chains import Link
+from tidemark.backends.heap.column_cut import FrozenColumns
 from tidemark.state.canonical import RowEncoder, Rows, StateSerializers
 from tidemark.state.descriptors import StateKind
 from tidemark.state.expiry import Living
 from tidemark.state.key_memory import KeyMemory
-from tidemark.state.layers import FrozenView
+from tidemark.state.layers import ChangedView, FrozenView
 from tidemark.state.snapshot import NativeCut, StateMeta, StateTable, state_schema
 
-__all__ = ["HeapCut", "LiveStateTable", "StoredStateTable"]
+__all__ = ["FrozenTable", "HeapCut", "LinkContent", "LiveStateTable", "StoredStateTable"]
 
 
 class LiveStateTable:
@@ -67,6 +70,10 @@ class LiveStateTable:
             return encoder.one_by_one(self._pieces)
         self._memory.keep(mark, whole[0])
         return encoder.in_order(*whole)
+
+    def removed(self) -> Sequence[Any]:
+        """Addresses that are not there any more, of a view of changes."""
+        return self._view.removed() if isinstance(self._view, ChangedView) else ()
 
     def _one_row_per_address(self) -> bool:
         """Whether the rows have the addresses of the view for keys, each of them, in its order."""
@@ -134,14 +141,39 @@ class StoredStateTable:
         return iter(self._batches)
 
 
+FrozenTable = LiveStateTable | StoredStateTable | FrozenColumns
+
+
+class LinkContent:
+    """Writes one file of an incremental checkpoint."""
+
+    def __init__(self, link: Link, table: FrozenTable, max_parallelism: int) -> None:
+        """Remember what to write: all rows of a state, or those that changed."""
+        self._link = link
+        self._table = table
+        self._max_parallelism = max_parallelism
+
+    def __call__(self, sink: BinaryIO) -> None:
+        """Write it."""
+        table = self._table
+        # What could not be decoded was restored, is carried along and never changes.
+        removed = () if isinstance(table, StoredStateTable) else table.removed()
+        self._link.rows = write_link(sink, table, removed, self._max_parallelism)
+
+
 class HeapCut:
-    """All keyed state of one operator subtask at a barrier."""
+    """All keyed state of one operator subtask at a barrier, or with `native` what changed of it."""
 
-    native: NativeCut | None = None
-
-    def __init__(self, tables: Sequence[StateTable], views: Sequence[FrozenView | ColumnView]) -> None:
+    def __init__(
+        self,
+        tables: Sequence[StateTable],
+        views: Sequence[FrozenView | ColumnView],
+        metas: Sequence[StateMeta] | None = None,
+        native: NativeCut | None = None,
+    ) -> None:
         """Hold the tables, and the views behind them until `release`."""
-        self.metas: Sequence[StateMeta] = [table.meta for table in tables]
+        self.metas = [table.meta for table in tables] if metas is None else metas
+        self.native = native
         self._tables = tables
         self._views = views
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from tidemark.backends import chain_files
 from tidemark.backends.columns.handles import ColumnValueState, column_handle
 from tidemark.backends.registration import StateSpec, check_columns, create_handle, resolve_restored, spec_of
 from tidemark.backends.reported import ReportedTable, reported
@@ -49,7 +50,7 @@ from tidemark.state.column_keys import Keys
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
 from tidemark.state.primitives import State
-from tidemark.state.snapshot import KeyedCut, NativeCut, StateMeta
+from tidemark.state.snapshot import Increment, KeyedCut, NativeCut, StateMeta
 
 __all__ = ["RocksDBKeyedStateBackend"]
 
@@ -320,7 +321,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     # -- snapshots
 
-    def cut(self, *, incremental: bool = False) -> KeyedCut:
+    def cut(self, *, incremental: Increment | None = None) -> KeyedCut:
         """Freeze the content: hard links to the files if `incremental`, else a RocksDB snapshot."""
         self._scope.write_back()
         return self._native_cut() if incremental else self._canonical_cut()
@@ -396,7 +397,14 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def restore_native(
         self, kind: str, files: dict[str, Path], extra: bytes, metas: Sequence[StateMeta]
     ) -> None:
-        """Open the files directly if they hold all our key groups and we are empty, else copy our rows."""
+        """Open the files directly if they hold all our key groups and we are empty, else copy our rows.
+
+        Incremental checkpoints of the heap can be restored, too.
+        """
+        if kind == chain_files.KIND:
+            for meta, batches in chain_files.chain_tables(files, extra, metas, self.parameters.key_groups):
+                self.restore_table(meta, batches)
+            return
         if kind != KIND:
             raise RestoreError(
                 f"The RocksDB backend cannot read a native snapshot of kind '{kind}'. Take a savepoint with "

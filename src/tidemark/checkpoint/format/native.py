@@ -1,4 +1,6 @@
-"""Native files of a backend (RocksDB's SSTs): uploaded once, shared by later checkpoints, fetched on restore.
+"""Native files of a backend: uploaded once, shared by later checkpoints, fetched on restore.
+
+RocksDB has its SSTs, the heap what it wrote of the changes of a state (`backends.chain_files`).
 
 A file may be reused only from the checkpoint the coordinator names as *base*: that one is complete and its
 files are not deleted while a checkpoint based on it is pending. Files of other attempts, which may be
@@ -13,7 +15,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,6 +33,8 @@ from tidemark.state.snapshot import NativeCut, StateMeta
 __all__ = ["NativeFiles", "fetch_native", "verify_native"]
 
 _CHUNK = 1 << 20
+
+Tee = Callable[[BinaryIO, str], AbstractContextManager[BinaryIO]]
 
 
 class NativeFiles:
@@ -65,6 +69,7 @@ class NativeFiles:
         checkpoint_id: int,
         base: int | None,
         inline_threshold: int | None = 0,
+        tee: Tee = lambda sink, _name: nullcontext(sink),
     ) -> tuple[NativeHandle, int]:
         """Write what is not there yet; return the handle and the number of bytes written.
 
@@ -78,31 +83,37 @@ class NativeFiles:
             checkpoint_id: The snapshot being written.
             base: The completed checkpoint whose shared files may be used again.
             inline_threshold: Smaller private files go into the handle; None puts all private ones there.
+            tee: Wraps the file that a backend writes itself, given its name, to also keep a copy.
 
         Raises:
             StorageError: A file could not be written; the checkpoint must be aborted.
-            CheckpointError: `DECLINED`: the backend gave a file a name that could not be restored.
+            CheckpointError: `DECLINED`: the backend gave a file a name that could not be restored, or counts on one
+                of its base that is not known.
         """
         known = self._known(base)
         handles = []
         written = 0
-        for name, path in sorted(cut.files.items()):
+        for name, content in sorted(cut.files.items()):
             _check_name(name, checkpoint_id)
-            size = path.stat().st_size
-            old = known.get(name) if name in cut.shared else None
-            if old is None and name in cut.shared:
-                old = self._find_restored(path, name, size, base)
+            is_shared = name in cut.shared
+            old = known.get(name) if is_shared else None
+            if old is None and is_shared and isinstance(content, Path):
+                old = self._find_restored(content, name, base)
             if old is not None:
                 handles.append(old)
                 continue
-            if name not in cut.shared and (inline_threshold is None or size < inline_threshold):
-                data = path.read_bytes()
-                handle = FileHandle(name, size, xxhash.xxh3_128_digest(data), inline=data)
-            elif name in cut.shared:
+            if content is None:
+                raise _unknown_file(name, checkpoint_id, base)
+            small = inline_threshold is None or (
+                isinstance(content, Path) and content.stat().st_size < inline_threshold
+            )
+            if small and not is_shared:
+                handle = _inline(name, content)
+            elif is_shared:
                 target = f"{uuid.uuid4().hex}-{name}"
-                handle = _upload(storage, path, name, shared, target, shared_file=True)
+                handle = _upload(storage, content, name, shared, target, tee, shared_file=True)
             else:
-                handle = _upload(storage, path, name, directory, f"{prefix}{name}", shared_file=False)
+                handle = _upload(storage, content, name, directory, f"{prefix}{name}", tee, shared_file=False)
             handles.append(handle)
             written += handle.size
         with self._lock:
@@ -117,7 +128,8 @@ class NativeFiles:
         with self._lock:
             return self._by_checkpoint.get(base, {})
 
-    def _find_restored(self, path: Path, name: str, size: int, base: int | None) -> FileHandle | None:
+    def _find_restored(self, path: Path, name: str, base: int | None) -> FileHandle | None:
+        size = path.stat().st_size
         if base is None or base != self._restored_from or all(s != size for s, _ in self._restored):
             return None
         with path.open("rb") as file:
@@ -209,13 +221,44 @@ def _check_name(name: str, checkpoint_id: int) -> None:
         ) from exc
 
 
+def _unknown_file(name: str, checkpoint_id: int, base: int | None) -> CheckpointError:
+    return CheckpointError(
+        f"Native file '{name}' of checkpoint {checkpoint_id} should be one of checkpoint {base}, which this writer "
+        "knows nothing of. The state backend must write all files then.",
+        reason=FailureReason.DECLINED,
+        checkpoint_id=checkpoint_id,
+    )
+
+
+def _inline(name: str, content: Path | Callable[[BinaryIO], None]) -> FileHandle:
+    if isinstance(content, Path):
+        data = content.read_bytes()
+    else:
+        buffer = io.BytesIO()
+        content(buffer)
+        data = buffer.getvalue()
+    return FileHandle(name, len(data), xxhash.xxh3_128_digest(data), inline=data)
+
+
 def _upload(
-    storage: Storage, path: Path, name: str, directory: str, target: str, *, shared_file: bool
+    storage: Storage,
+    content: Path | Callable[[BinaryIO], None],
+    name: str,
+    directory: str,
+    target: str,
+    tee: Tee,
+    *,
+    shared_file: bool,
 ) -> FileHandle:
     place = within(storage, parent(directory))
-    with path.open("rb") as source, place.create(join(directory, target)) as sink:
-        hashing = _HashingCopy(sink)
-        shutil.copyfileobj(source, hashing, _CHUNK)
+    if isinstance(content, Path):
+        with content.open("rb") as source, place.create(join(directory, target)) as sink:
+            hashing = _HashingCopy(sink)
+            shutil.copyfileobj(source, hashing, _CHUNK)
+    else:
+        with place.create(join(directory, target)) as durable, tee(durable, name) as sink:
+            hashing = _HashingCopy(sink)
+            content(hashing)  # type: ignore[arg-type]
     return FileHandle(name, hashing.size, hashing.digest(), target, shared_file)
 
 

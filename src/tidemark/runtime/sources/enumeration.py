@@ -7,7 +7,7 @@ snapshot taken in one mode starts in the other. `enumerators` has one for each k
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -16,7 +16,7 @@ from tidemark.errors import TidemarkError
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.failure import FailureInfo
 
-__all__ = ["AssignedSplit", "BringsReaders", "Enumerator", "naming"]
+__all__ = ["AssignedSplit", "BringsReaders", "ChecksPositions", "Enumerator", "naming"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,14 @@ class BringsReaders(Protocol):
 
     def open_reader(self, vertex: Vertex, assigned: AssignedSplit, subtask: int) -> Any:
         """The task side: a `Reader` of a split."""
+
+
+@runtime_checkable
+class ChecksPositions(Protocol):
+    """A `SplitSource` that looks, at every barrier, whether what was read is what it took it for."""
+
+    def check_positions(self, positions: Mapping[str, Any]) -> None:
+        """Refuse positions, by split, before a checkpoint stores them."""
 
 
 class Enumerator(ABC):

@@ -168,6 +168,8 @@ class SharedConsumer:
             if self._feeds.pop(key, None) is not None:
                 self._consumer.incremental_unassign([self._kafka.TopicPartition(*key)])
             self._consumer.incremental_assign([self._kafka.TopicPartition(*key, offset)])
+            # The client remembers that a partition was paused when it was unassigned, and would give nothing.
+            self._consumer.resume([self._kafka.TopicPartition(*key)])
         feed = self._feeds[key] = Feed(at, offset)
         return feed
 

@@ -18,7 +18,7 @@ from tidemark.api.connectors.kafka.offsets import (
     OffsetsKind,
 )
 from tidemark.api.connectors.kafka.source import KafkaSource
-from tidemark.errors import ConfigError, OffsetsOutOfRangeError
+from tidemark.errors import ConfigError, OffsetsOutOfRangeError, TidemarkError
 from tidemark.runtime.kafka.client import KafkaClients, confluent
 from tidemark.runtime.sources.kafka_group import KafkaGroup
 
@@ -73,13 +73,18 @@ class KafkaCluster:
             topics = self.admin().list_topics(timeout=self._clients.timeout_s).topics
         return sorted(name for name in topics if re.fullmatch(pattern, name) and not name.startswith("__"))
 
-    def described(self, topics: Sequence[str]) -> list[FoundPartition]:
-        """The partitions of topics; a topic that is not there has none."""
+    def described(self, topics: Sequence[str], at_most_s: float | None = None) -> list[FoundPartition]:
+        """The partitions of topics; a topic that is not there has none.
+
+        Raises:
+            StorageError: No broker answered in time, `at_most_s` if that is less.
+        """
         if not topics:
             return []
         kafka = confluent()
         asked = self.admin().describe_topics(
-            kafka.TopicCollection(list(topics)), request_timeout=self._clients.timeout_s
+            kafka.TopicCollection(list(topics)),
+            request_timeout=min(at_most_s or self._clients.timeout_s, self._clients.timeout_s),
         )
         found = []
         for topic, answer in sorted(asked.items()):
@@ -94,6 +99,16 @@ class KafkaCluster:
                 for each in sorted(description.partitions, key=lambda each: each.id)
             ]
         return found
+
+    def made_anew(self, at: KafkaTopicPartition, wanted: int | None) -> TidemarkError:
+        """That a topic was deleted and made anew while it was read.
+
+        A source that is told to go on elsewhere does so when it is restarted: that may help, so the error says less.
+        """
+        why = "the topic was deleted and made anew while it was read"
+        if wanted is None or self._source.out_of_range is not KafkaOffsetResetStrategy.NONE:
+            return TidemarkError(f"{self._source.described} cannot go on in {at}: {why}.")
+        return out_of_range(self._source, at, wanted, self.ranges([at])[at], why)
 
     def ranges(self, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, tuple[int, int]]:
         """First offset, and the one behind the last record, of partitions that exist."""

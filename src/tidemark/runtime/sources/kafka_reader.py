@@ -37,12 +37,29 @@ class KafkaReader(SplitReader[Any]):
     """One partition from an offset on, up to another if there is one."""
 
     def __init__(
-        self, source: KafkaSource, timeout_ms: int, at: KafkaTopicPartition, start: int, stop: int | None
+        self,
+        source: KafkaSource,
+        timeout_ms: int,
+        at: KafkaTopicPartition,
+        start: int,
+        stop: int | None = None,
+        topic_id: str | None = None,
     ) -> None:
+        """Connect, or go on with what this process has fetched.
+
+        Args:
+            source: Of the job.
+            timeout_ms: How long a broker may take to answer.
+            at: The partition.
+            start: The offset to begin with.
+            stop: The one to end in front of; None: never.
+            topic_id: Which topic of that name it was; None: nobody has told.
+        """
         self._source = source
         self._timeout_ms = timeout_ms
         self._at = at
         self._stop = stop
+        self._topic_id = topic_id
         self._kafka = confluent()
         self._value_only = source.deserializer if isinstance(source.deserializer, ValueOnly) else None
         self._consumer, self._feed = POOL.lease(
@@ -57,6 +74,7 @@ class KafkaReader(SplitReader[Any]):
         self._stamps, self._bad = [], []
         while True:
             if self._has_ended():
+                self._check_topic()
                 return None
             wait_s = timeout_ms / 1000
             if timeout_ms and not self._feed.heard:
@@ -66,7 +84,9 @@ class KafkaReader(SplitReader[Any]):
                 if self._feed.problem is not None:
                     self._go_on_elsewhere()
                     continue
-                return None if self._has_ended() else []
+                if self._has_ended():
+                    continue
+                return []
             if self._stop is not None and self._feed.next > self._stop:
                 messages = [each for each in messages if each.offset() < self._stop]
             elements = self._elements(messages)
@@ -156,6 +176,22 @@ class KafkaReader(SplitReader[Any]):
         return self._feed.next if self._stop is None else min(self._feed.next, self._stop)
 
     # -- trouble -------------------------------------------------------------------------------------------------
+
+    def _check_topic(self) -> None:
+        """At the end: it must have been one topic all the way (a job without checkpoints never asks otherwise).
+
+        Raises:
+            TidemarkError: It was made anew meanwhile, and has the offsets that were read, too.
+        """
+        if self._topic_id is None:
+            return
+        cluster = KafkaCluster(self._source, self._timeout_ms)
+        try:
+            for found in cluster.described([self._at.topic]):
+                if found.at == self._at and found.topic_id not in (None, self._topic_id):
+                    raise cluster.made_anew(self._at, self.position())
+        finally:
+            cluster.close()
 
     def _go_on_elsewhere(self) -> None:
         """After an error of the partition: where the source says, if records are missing there; else it is raised.

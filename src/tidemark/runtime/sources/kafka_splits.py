@@ -21,6 +21,9 @@ __all__ = ["KafkaSplits"]
 
 _log = logging.getLogger("tidemark.kafka")
 
+_PATIENCE_S = 2.0
+"""How long a barrier waits to hear whether topics are still the same."""
+
 
 class KafkaSplits(SplitSource[Any]):
     """Enumerates and opens the partitions of a Kafka source."""
@@ -65,7 +68,7 @@ class KafkaSplits(SplitSource[Any]):
         known = {split.id for split in self._found}
         try:
             found = cluster.partitions()
-            self._check_same_topics(found)
+            self._check_same_topics(found, {})
             fresh = [each for each in found if str(each.at) not in known]
             starts = {at: first for at, (first, _) in cluster.ranges([each.at for each in fresh]).items()}
         except TidemarkError as exc:
@@ -150,14 +153,33 @@ class KafkaSplits(SplitSource[Any]):
         )  # fmt: skip
         return next_offset
 
-    def _check_same_topics(self, found: Sequence[FoundPartition]) -> None:
+    def check_positions(self, positions: Mapping[str, Any]) -> None:
+        """Make sure that the topics are still those whose offsets a checkpoint is going to store.
+
+        A topic that is deleted and made anew while it is read goes on under the same name, and readers with it if it
+        has the offset they want next. Records in front of that offset would be left out.
+
+        While no broker answers nothing is said: nothing is read, either, and the next barrier asks again.
+
+        Raises:
+            OffsetsOutOfRangeError: One was made anew, and the source is not told to go on elsewhere.
+            TidemarkError: One was, and restarting goes on as the source says.
+        """
+        cluster = self._asked()
+        try:
+            found = cluster.described(sorted(self._topic_ids), at_most_s=_PATIENCE_S)
+            self._check_same_topics(found, positions)
+        except TidemarkError as exc:
+            if not _is_passing(exc):
+                raise
+            _log.info("Whether topics are still the same could not be asked: %s", exc)
+
+    def _check_same_topics(self, found: Sequence[FoundPartition], positions: Mapping[str, Any]) -> None:
         for each in found:
             known = self._topic_ids.get(each.at.topic)
-            if known is not None and each.topic_id is not None and known != each.topic_id:
-                # Restarting goes through `restore`, which knows the offsets.
-                raise TidemarkError(
-                    f"{self.source.described}: the topic '{each.at.topic}' was deleted and made anew while it was read."
-                )
+            if known is None or each.topic_id is None or known == each.topic_id:
+                continue
+            raise self._asked().made_anew(each.at, positions.get(str(each.at)))
 
     def notify_checkpoint_complete(self, checkpoint_id: int, positions: Mapping[str, Any]) -> None:
         """Tell the group; that it could not be told is no failure of the job."""
@@ -184,7 +206,8 @@ class KafkaSplits(SplitSource[Any]):
         from tidemark.runtime.sources.kafka_reader import KafkaReader
 
         start = split.data["start"] if position is None else position
-        return KafkaReader(self.source, self.timeout_ms, _at(split), start, split.data.get("stop"))
+        stop, topic_id = split.data.get("stop"), split.data.get("topic_id")
+        return KafkaReader(self.source, self.timeout_ms, _at(split), start, stop, topic_id)
 
 
 def _at(split: Split) -> KafkaTopicPartition:

@@ -6,6 +6,7 @@ how far each split came. The driver (`split_driver`) makes the next shares from 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,7 +21,6 @@ from tidemark.runtime.sources.splits import READ_BATCH
 
 __all__ = ["Reached", "SplitShare", "read_share"]
 
-_RECORDS = 100_000
 _READING_S = 1.0
 """How long a task goes on while there is something to read."""
 
@@ -58,7 +58,7 @@ def read_share(
             reader = open_reader(vertex, assigned, subtask)
             opened.callback(reader.close)
             turns.append((assigned.id, reader, patience / 1000))
-        left, until = _RECORDS, time.monotonic() + _READING_S
+        left, until = vertex.spec.epoch_records or sys.maxsize, time.monotonic() + _READING_S
         first = True
         while turns:
             again = []

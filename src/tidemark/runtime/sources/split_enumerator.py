@@ -13,7 +13,7 @@ import msgspec
 from tidemark.api.split_source import Split, SplitSource
 from tidemark.clock import Clock
 from tidemark.plan.vertex import Vertex
-from tidemark.runtime.sources.enumeration import AssignedSplit, Enumerator, naming
+from tidemark.runtime.sources.enumeration import AssignedSplit, ChecksPositions, Enumerator, naming
 from tidemark.runtime.sources.plain_data import plain
 from tidemark.runtime.sources.split_sources import split_source_of
 
@@ -135,6 +135,9 @@ class SplitEnumerator(Enumerator):
         }
         self._stored_as_ended = {key for key, stored in splits.items() if stored["ended"]}
         if checkpoint_id is not None:
+            if isinstance(self._source, ChecksPositions):
+                with naming(self.vertex):
+                    self._source.check_positions(positions)
             self._announced[checkpoint_id] = {key: stored["position"] for key, stored in splits.items()}
             while len(self._announced) > _MOST_ANNOUNCED:
                 del self._announced[min(self._announced)]
