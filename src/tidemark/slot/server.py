@@ -25,6 +25,7 @@ from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
 from tidemark.errors import CheckpointError
 from tidemark.job_logs import JobLog, LogOwner, read_tail, slot_log
+from tidemark.processes import process_figures, process_started
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotMemoryUse, SlotReady
 from tidemark.protocol.frames import CutRequest
@@ -32,7 +33,6 @@ from tidemark.rpc import EVENT, Handlers, Incoming, Server, ServerThreads
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
 from tidemark.slot.memory_watch import MemoryWatch, resident_bytes
-from tidemark.slot.processes import process_figures, process_started
 from tidemark.slot.stacks import operator_stacks
 from tidemark.subtask.snapshots import acknowledgement
 from tidemark.wire import PATIENCE_S, Connection, SharedConnection, WireClosed, connect, listen
