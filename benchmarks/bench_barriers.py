@@ -60,8 +60,9 @@ class KeysReader(SplitReader[int]):
         self.due = 0.0
 
     def read(self, max_records: int, timeout_ms: int) -> Sequence[int]:
-        count = min(max_records, 8192)
-        if self.next * self.source.splits >= self.source.keys:
+        missing = self.source.keys // self.source.splits - self.next
+        count = min(max_records, 8192, missing)
+        if missing <= 0:
             if time.monotonic() < self.due:
                 return []
             self.due, count = time.monotonic() + 0.001, 5

@@ -5,7 +5,8 @@ counted in a `ValueState`, and a `SinkFunction` notes their age. The same progra
 other, and PyFlink's thread mode reads from the same kind of sender. The first half of a run is warming up and left out.
 Each rate is run a second time over a state of 100,000 keys with a checkpoint each second. The ages over all rates are
 written to `latency.json` in the results and drawn in `latency.png`. Throughput: a `NumberSequenceSource` read by tasks
-in Python, as fast as the job can. What barriers cost is `bench_barriers.py`.
+in Python, as fast as the job can; the modes take turns, behind a short job of each that starts Python workers and warms
+the JVM up. What barriers cost is `bench_barriers.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import tempfile
 import time
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs import environment
-from measure import Table, progress, tuned_session
+from measure import Table, progress, spread, tuned_session
 from suite.latency import Ticker, figures_of, noted_ages
 from suite.peers import PeerMissingError, python_of, run_case
 from suite.tidemark_cases import CountAndPass, NoteLatency
@@ -32,6 +34,8 @@ PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 MODES = ("continuous", "epochs")
 PARTS = (*MODES, "flink", "throughput")
 PATIENCE_S = 600.0
+WARM_UP = 100_000
+"""Records of the job before the measured ones."""
 KEYS = 100_000
 """Of the state that is in every checkpoint."""
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -55,7 +59,7 @@ def run_latency(mode: str, case: Case) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, Ticker(case) as ticker:
         folder = Path(name)
         settings = {"execution.mode": mode}
-        env = environment("heap", 2, folder / "checkpoints", case.checkpoint_ms, **settings)
+        env = environment(case.backend, 2, folder / "checkpoints", case.checkpoint_ms, **settings)
         lines = env.socket_text_stream("127.0.0.1", ticker.port)
         keyed = lines.map(split_line, PAIR).key_by(lambda pair: pair[0], Types.LONG())
         ages = keyed.process(CountAndPass(), output_type=Types.LONG()).filter(lambda created: created > 0)
@@ -90,6 +94,19 @@ def run_throughput(mode: str, records: int) -> float:
     return records / (time.perf_counter() - started)
 
 
+def compare_throughput(table: Table, records: int, turns: int) -> None:
+    table.title("throughput of a Python source, whole jobs with their start, in turns")
+    rates: dict[str, list[float]] = {mode: [] for mode in MODES}
+    for mode in MODES:
+        run_throughput(mode, WARM_UP)
+    for turn in range(turns):
+        for mode in MODES:
+            progress(f"throughput, {mode}, turn {turn + 1}")
+            rates[mode].append(run_throughput(mode, records))
+    for mode, found in rates.items():
+        table.row(mode, f"{statistics.median(found):,.0f}/s", spread(found))
+
+
 def draw(figures: list[dict[str, Any]]) -> None:
     """Keep the figures, and draw them over the rates if matplotlib can be had."""
     RESULTS.mkdir(exist_ok=True)
@@ -114,6 +131,8 @@ def main() -> None:
     parser.add_argument("--rates", type=int, nargs="+", default=[100, 1_000, 3_000, 10_000])
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--records", type=int, default=2_000_000, help="of the throughput part")
+    parser.add_argument("--turns", type=int, default=3, help="of each mode in the throughput part")
+    parser.add_argument("--backend", choices=("heap", "rocksdb"), default="heap", help="of the ages")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     table = Table(width=48)
@@ -130,7 +149,13 @@ def main() -> None:
         for interval in (0, 1_000):
             label = f"{rate:,}/s" + (f", a checkpoint of {KEYS:,} keys each second" if interval else "")
             filled = {**paced, "fill": KEYS if interval else 0}
-            case = Case("", keys=KEYS if interval else 1_000, checkpoint_ms=interval, options=filled)
+            case = Case(
+                "",
+                backend=options.backend,
+                keys=KEYS if interval else 1_000,
+                checkpoint_ms=interval,
+                options=filled,
+            )
             for mode in modes:
                 progress(f"{mode}, {label}")
                 figures = run_latency(mode, case)
@@ -151,10 +176,7 @@ def main() -> None:
     if found:
         draw(found)
     if "throughput" in options.only:
-        table.title("throughput of a Python source, whole jobs with their start")
-        for mode in MODES:
-            progress(f"throughput, {mode}")
-            table.row(mode, f"{run_throughput(mode, options.records):,.0f}/s")
+        compare_throughput(table, options.records, options.turns)
     table.exit()
 
 

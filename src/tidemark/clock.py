@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
+__all__ = ["Clock", "ManualClock", "SystemClock", "has_passed"]
 
 
 @runtime_checkable
@@ -20,6 +20,14 @@ class Clock(Protocol):
     def now(self) -> int:
         """Return the current time in milliseconds."""
         ...
+
+
+def has_passed(interval_ms: int, since: int, now: int) -> bool:
+    """Whether a time span is over at `now`; it is, too, if the clock was set back behind its beginning.
+
+    What is done every so often is then done once too early, and not only when the clock is there again.
+    """
+    return not 0 <= now - since < interval_ms
 
 
 class SystemClock:

@@ -8,20 +8,21 @@ whose driver is gone counts as absent and is removed by whoever notices.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tidemark.errors import ConfigError, JobNotFoundError
 from tidemark.private_files import open_private, private_directory
+from tidemark.processes import is_process_alive, this_machine
 
 __all__ = [
     "TOKEN_VARIABLE",
     "JobRecord",
     "find_job",
-    "is_process_alive",
     "list_jobs",
     "registry_directory",
     "remove_record",
@@ -32,7 +33,8 @@ __all__ = [
 TOKEN_VARIABLE = "TIDEMARK_TOKEN"
 """Environment variable with the token of the job to talk to, as text (see `token_bytes`)."""
 _HOME_VARIABLE = "TIDEMARK_HOME"
-_CLOCK_SLACK_MS = 2_000
+_MAX_RECORD = 1 << 20
+"""Bytes of the largest file that is read as a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class JobRecord:
     """Port of the queryable-state proxy; None if queries are off."""
     start_time: int
     """Milliseconds since the epoch."""
+    started: float = 0.0
+    """What `process_started` says of the driver."""
+    machine: str = ""
+    """Where it runs (`this_machine`); a registry may lie in a home directory that several share."""
 
 
 def token_bytes(text: str) -> bytes:
@@ -76,8 +82,8 @@ def write_record(record: JobRecord) -> Path:
     directory = private_directory(registry_directory())
     # mkstemp creates the file for its owner only, and a reader sees the old record or the new one.
     handle, temporary = tempfile.mkstemp(prefix=".", dir=directory)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(asdict(record), file)
+    with os.fdopen(handle, "wb") as file:
+        file.write(msgspec.json.encode(record))
     path = directory / f"{record.job_id}.json"
     os.replace(temporary, path)
     return path
@@ -92,18 +98,18 @@ def remove_record(job_id: str) -> None:
 
 
 def list_jobs() -> list[JobRecord]:
-    """Records of all running jobs, oldest first.
+    """Records of all jobs that run on this machine, oldest first; those of others are left alone.
 
     Raises:
         ConfigError: The directory is not this user's own, so its records may be anybody's.
     """
-    directory = registry_directory()
+    directory, here = registry_directory(), this_machine()
     records = []
     for path in sorted(private_directory(directory).glob("*.json")) if directory.is_dir() else ():
         record = _read(path)
-        if record is None:
+        if record is None or record.machine not in ("", here):
             continue
-        if is_process_alive(record.pid, record.start_time):
+        if is_process_alive(record.pid, record.start_time, record.started):
             records.append(record)
         else:
             path.unlink(missing_ok=True)
@@ -136,24 +142,8 @@ def find_job(prefix_or_id: str) -> JobRecord:
 
 def _read(path: Path) -> JobRecord | None:
     try:
-        with open(open_private(path, os.O_RDONLY), encoding="utf-8") as file:
-            raw = json.load(file)
-        return JobRecord(**{field.name: raw[field.name] for field in fields(JobRecord)})
-    except (OSError, ConfigError, ValueError, KeyError, TypeError, RecursionError):
+        with open(open_private(path, os.O_RDONLY), "rb") as file:
+            return msgspec.json.decode(file.read(_MAX_RECORD), type=JobRecord)
+    except (OSError, ConfigError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         # Gone since the listing, or not ours.
         return None
-
-
-def is_process_alive(pid: int, since: int) -> bool:
-    """Whether the process that had this number at `since` (ms since the epoch), on this machine, is still there."""
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        # A process that began later is another one that got the same number.
-        began = process.create_time() * 1000
-        return bool(began <= since + _CLOCK_SLACK_MS and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True

@@ -54,6 +54,9 @@ MAX_BODY = 1 << 32
 """Bytes of the largest body, unless a connection has a limit of its own; more than any batch of records has."""
 _AT_ONCE = 1 << 24
 """Bytes allocated on a peer's word alone, more than batches have; a larger frame's buffer doubles when it is full."""
+_APART = 1 << 16
+"""Bytes of a body that is sent and received by itself; below, a copy costs less than one more system call, behind
+each of which a thread has to wait for the interpreter if others use it."""
 _BACKLOG = 4096
 """Connections the kernel keeps waiting. Beyond it drops them, honest ones too, which then try again ever later."""
 _BUFFER = 1 << 20
@@ -102,7 +105,7 @@ class Connection:
                 f"A frame for {self.address} would have {view.nbytes} bytes; {self._max_body} is the limit."
             )
         try:
-            if view.nbytes < 1 << 16:
+            if view.nbytes < _APART:
                 self._socket.sendall(b"".join((PREFIX.pack(len(head), view.nbytes), head, view)))
             else:
                 self._socket.sendall(PREFIX.pack(len(head), view.nbytes) + head)
@@ -118,7 +121,10 @@ class Connection:
             TimeoutError: Nothing came within the timeout set by `set_timeout`.
         """
         head_len, body_len = self.lengths(self._exactly(PREFIX.size))
-        return self.header(self._exactly(head_len)), self._exactly(body_len)
+        if body_len >= _APART:
+            return self.header(self._exactly(head_len)), self._exactly(body_len)
+        both = self._exactly(head_len + body_len)
+        return self.header(both[:head_len]), both[head_len:]
 
     def lengths(self, prefix: bytearray) -> tuple[int, int]:
         """Lengths of header and body, checked before anything is allocated: they are the peer's word.

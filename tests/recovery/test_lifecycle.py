@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from tests.recovery.local_jobs import DEADLINE, Count, Numbers, board, finals, local_env, new_board
+from tests.recovery.test_hung_storage import until
 
 from tidemark import (
     CheckpointedFunction,
@@ -19,6 +20,7 @@ from tidemark import (
     Types,
     ValueStateDescriptor,
 )
+from tidemark.clock import ManualClock
 from tidemark.config.restart import ExponentialDelayRestart
 from tidemark.errors import (
     CheckpointError,
@@ -28,6 +30,7 @@ from tidemark.errors import (
     JobExecutionException,
     StateMigrationException,
 )
+from tidemark.runtime.local_executor import LocalExecutor
 
 
 class Fails(MapFunction):
@@ -80,6 +83,19 @@ def test_fixed_delay_runs_an_always_failing_job_n_plus_one_times():
 def test_fixed_delay_gets_over_as_many_failures_as_it_allows():
     seen, results, error = run_failing(2, RestartStrategies.fixed_delay_restart(2, 1))
     assert (opened(seen), results, error) == ([0, 1, 2], [7, 8], None)
+
+
+def test_a_restart_does_not_wait_for_a_clock_that_was_set_back():
+    seen, clock = new_board(), ManualClock(10**9)
+    env = local_env()
+    env._executors["local"] = LocalExecutor(clock)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 60_000))
+    failing = env.from_collection([7, 8], Types.LONG()).map(Fails(seen.name, 1), Types.LONG())
+    with failing.execute_and_collect() as results:
+        until(lambda: results.get_job_client().get_job_status().result() is JobStatus.RESTARTING)
+        clock.set(0)
+
+        assert list(results) == [7, 8]
 
 
 def test_failure_rate_gives_up_at_one_failure_too_many_within_the_interval():

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tidemark.clock import Clock, ManualClock, SystemClock
+from tidemark.clock import Clock, ManualClock, SystemClock, has_passed
 from tidemark.ids import JobID, new_job_id
 
 
@@ -22,6 +22,11 @@ def test_manual_clock_moves_only_when_told() -> None:
 def test_manual_clock_does_not_advance_backwards() -> None:
     with pytest.raises(ValueError, match="Use set"):
         ManualClock().advance(-1)
+
+
+def test_a_time_span_is_over_at_its_end_and_when_the_clock_was_set_back_behind_its_beginning() -> None:
+    assert [now for now in range(20) if has_passed(5, since=10, now=now)] == [*range(10), *range(15, 20)]
+    assert has_passed(0, since=10, now=10)
 
 
 def test_pickled_manual_clock_keeps_its_reading_and_moves_on_its_own() -> None:

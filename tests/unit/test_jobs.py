@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +18,7 @@ from tidemark.jobs import (
     token_bytes,
     write_record,
 )
+from tidemark.processes import process_started, this_machine
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +72,34 @@ def test_a_record_whose_driver_is_gone_is_ignored_and_removed(home):
     write_record(record("reused", start_time=1))
     assert list_jobs() == []
     assert list(home.glob("*.json")) == []
+
+
+def test_a_job_is_found_after_the_clock_was_set_forward():
+    """The system then says that the driver began later than it wrote its record."""
+    an_hour_ago = int(time.time() * 1000) - 3_600_000
+    write_record(replace(record("a", start_time=an_hour_ago), started=process_started()))
+    write_record(replace(record("reused"), started=process_started() + 60))
+
+    assert [found.job_id for found in list_jobs()] == ["a"]
+
+
+def test_a_job_of_another_machine_or_container_is_not_taken_for_dead(home):
+    write_record(replace(record("a", pid=2**22 + 1), machine="another boot/4026531836"))
+    write_record(replace(record("b"), machine=this_machine()))
+
+    assert [found.job_id for found in list_jobs()] == ["b"]
+    assert (home / "a.json").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"pid": "1"}, {"pid": -1}, {"pid": 1 << 62}, {"start_time": None}, {"query_port": "x" * (2 << 20)}],
+)
+def test_a_record_that_makes_no_sense_is_no_job(home, wrong):
+    path = write_record(record("a"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}))
+
+    assert list_jobs() == []
 
 
 def test_files_that_are_no_records_are_left_alone(home):

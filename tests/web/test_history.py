@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,14 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from tests.web import jobs
 from tests.web.conftest import DEADLINE_S, Site, Start, until
 
 from tidemark.runtime import remote_view
+from tidemark.runtime.archive import Archive
 from tidemark.runtime.control import live_jobs
 from tidemark.runtime.history import LIMIT
 from tidemark.runtime.web_jobs import MachineJobs
+from tidemark.web.facts import JobFacts
 
 
 @pytest.fixture
@@ -102,8 +106,23 @@ def test_garbage_in_a_history_directory_is_left_out(tmp_path: Path) -> None:
     (shared / f"{'d' * 32}.json").write_text('{"more": ' + "[" * 200_000)
     (shared / f"{'e' * 32}.json").write_bytes(b'"\xff"')
     (shared / "notes.txt").write_text("hello")
+    os.mkfifo(shared / f"{'f' * 32}.json")
 
     assert list(MachineJobs({}, str(shared)).all()) == []
+
+
+def test_links_and_huge_files_in_a_history_directory_are_not_read(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    ours, linked, huge = [
+        msgspec.json.encode(Archive(JobFacts(name * 32, "job", "FINISHED", 1, 2, 2))) for name in "abc"
+    ]
+    (shared / f"{'a' * 32}.json").write_bytes(ours)
+    (tmp_path / "elsewhere.json").write_bytes(linked)
+    (shared / f"{'b' * 32}.json").symlink_to(tmp_path / "elsewhere.json")
+    (shared / f"{'c' * 32}.json").write_bytes(huge + b" " * (64 << 20))
+
+    assert [view.job_id for view in MachineJobs({}, str(shared)).all()] == ["a" * 32]
 
 
 def test_a_failed_job_keeps_its_traceback(start: Start) -> None:

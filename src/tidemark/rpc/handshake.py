@@ -1,4 +1,4 @@
-"""The server's side of a handshake as steps that never wait: TLS first if there is any, then the proof.
+"""The server's side of a handshake as steps that never wait: the proof, behind that of TLS if there is any.
 
 `advance` goes as far as the bytes that have arrived allow and says what it waits for; whoever drives it keeps the
 deadline. Not a byte beyond the handshake is read.
@@ -64,8 +64,7 @@ class Handshake:
 
 
 def _prove(sock: socket.socket, token: bytes) -> _Steps[None]:
-    if isinstance(sock, ssl.SSLSocket):
-        yield from _ready(sock.do_handshake, selectors.EVENT_READ)
+    # The first bytes that are sent through TLS bring its own handshake with them.
     challenge = Challenge(token, own_binding(sock))
     yield from _send(sock, challenge.nonce)
     proof = b""

@@ -184,11 +184,13 @@ def local_archive(job_id: str) -> Archive | None:
 def read_archives(directory: str, known: dict[str, Archive]) -> dict[str, Archive]:
     """Job -> archive of every file in a history directory; what is in `known` is not read again.
 
+    Others may write there: links are not followed, and files larger than any of ours are left out.
+
     Raises:
         StorageError: The directory cannot be listed.
     """
-    storage = FileSystemStorage()
     root = absolute(directory)
+    storage = FileSystemStorage(roots=[root])
     found: dict[str, Archive] = {}
     for name in storage.list(root):
         job_id = name.removesuffix(_SUFFIX)
@@ -197,7 +199,9 @@ def read_archives(directory: str, known: dict[str, Archive]) -> dict[str, Archiv
         archive = known.get(job_id)
         if archive is None:
             with contextlib.suppress(StorageError):
-                archive = _decoded(storage.read(f"{root}/{name}"))
+                path = f"{root}/{name}"
+                if storage.size(path) <= _MAX_BYTES:
+                    archive = _decoded(storage.read(path))
         if archive is not None and archive.facts.job_id == job_id:
             found[job_id] = archive
     return found

@@ -24,9 +24,10 @@ from contextlib import suppress
 import msgspec
 
 from tidemark.errors import FencedError
+from tidemark.processes import process_started, this_machine
 from tidemark.runtime.places import Place
 
-__all__ = ["AREA", "Claim", "Holder", "areas_of", "newest_claim", "this_machine"]
+__all__ = ["AREA", "Claim", "Holder", "areas_of", "newest_claim"]
 
 _GENERATION = re.compile(r"\.generation-(\d{1,18})")
 AREA = re.compile(r"\.area-(\d{1,18})-[0-9a-f]{16}(\.[0-9a-f]{8})?")
@@ -46,6 +47,8 @@ class Holder(msgspec.Struct, frozen=True):
     """Seconds since the epoch."""
     machine: str = ""
     """Within which process numbers mean something: see `this_machine`."""
+    started: float = 0.0
+    """What `process_started` says of the process."""
 
 
 class Claim:
@@ -87,6 +90,7 @@ class Claim:
             os.getpid(),
             int(time.time()),
             this_machine(),
+            process_started(),
         )
         while True:
             place.make_private(directory)
@@ -202,15 +206,6 @@ def newest_claim(place: Place, directory: str) -> tuple[int, Holder | None]:
     """
     newest = max(_generations(place, directory), default=0)
     return newest, _read_holder(place, directory, newest) if newest else None
-
-
-def this_machine() -> str:
-    """Names the system that process numbers belong to, differently after every boot and in every container."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return f"{file.read().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return ""
 
 
 def areas_of(place: Place, directory: str) -> dict[str, int]:

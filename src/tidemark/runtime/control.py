@@ -26,6 +26,7 @@ from tidemark.futures import CompletableFuture
 from tidemark.job_logs import JobLog
 from tidemark.jobs import JobRecord, registry_directory, remove_record, write_record
 from tidemark.private_files import private_directory
+from tidemark.processes import process_started, this_machine
 from tidemark.queryablestate.plain_values import query_plain
 from tidemark.queryablestate.ports import parse_port_range
 from tidemark.queryablestate.proxy import JobRoute, QueryableStateClientProxy
@@ -163,6 +164,8 @@ class JobControl:
                     token=self._endpoint.token.hex(),
                     query_port=self.query_port,
                     start_time=summary["start_time"],
+                    started=process_started(),
+                    machine=this_machine(),
                 )
             )
         except OSError as exc:

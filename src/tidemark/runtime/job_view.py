@@ -20,13 +20,13 @@ from tidemark.api.job import JobStatus
 from tidemark.config import Options
 from tidemark.futures import CompletableFuture
 from tidemark.job_logs import list_logs, read_tail, slot_log
+from tidemark.processes import process_figures
 from tidemark.redaction import shown_value
 from tidemark.runtime.execution import STATISTICS_S
 from tidemark.runtime.progress import add_numbers
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.vertex_view import VertexView, known_watermark
 from tidemark.runtime.view_parts import CheckpointMemory, failure_of, settings_of, states_of
-from tidemark.slot.processes import process_figures
 from tidemark.web.facts import (
     CheckpointFacts,
     CheckpointHistory,

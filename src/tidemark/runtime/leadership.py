@@ -34,9 +34,9 @@ from tidemark.config import Options
 from tidemark.config.modes import HighAvailability, StandbyPolicy
 from tidemark.errors import ConfigError, FencedError, IllegalStateError, StorageError, StorageVerdict
 from tidemark.ids import JobID, new_job_id
-from tidemark.jobs import is_process_alive
 from tidemark.paths import absolute, join
-from tidemark.runtime.claim import Claim, Holder, areas_of, newest_claim, this_machine
+from tidemark.processes import is_process_alive, this_machine
+from tidemark.runtime.claim import Claim, Holder, areas_of, newest_claim
 from tidemark.runtime.places import Place, open_place
 from tidemark.runtime.storage_plan import StoragePlan
 
@@ -378,7 +378,9 @@ def _await_turn(place: Place, job_id: str, lease_s: float, *, refuse: bool) -> i
 def _is_dead(holder: Holder) -> bool:
     """Whether its process is known to be gone; nobody can tell that of another machine."""
     here = this_machine()
-    return bool(here) and holder.machine == here and not is_process_alive(holder.pid, holder.since * 1000)
+    if not here or holder.machine != here:
+        return False
+    return not is_process_alive(holder.pid, holder.since * 1000, holder.started)
 
 
 def _pulse(place: Place, job_id: str, generation: int) -> bytes | None:

@@ -26,10 +26,11 @@ from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.config import Configuration, Options
 from tidemark.errors import ConfigError, TidemarkError
 from tidemark.job_logs import prune_logs
-from tidemark.jobs import is_process_alive, list_jobs, registry_directory
+from tidemark.jobs import list_jobs, registry_directory
 from tidemark.paths import is_local, join, local_path, name_of
 from tidemark.private_files import open_private, private_directory
-from tidemark.runtime.claim import areas_of, newest_claim, this_machine
+from tidemark.processes import is_process_alive, process_started, this_machine
+from tidemark.runtime.claim import areas_of, newest_claim
 from tidemark.runtime.places import open_place
 from tidemark.runtime.sinks.frontier import NOTES
 from tidemark.runtime.sinks.kafka_commits import listed_files
@@ -60,6 +61,8 @@ class _Note(msgspec.Struct, frozen=True):
     savepoints: tuple[str, ...] = ()
     started_from: str = ""
     """Snapshot of another job that the newest attempt started from, whose staged output it has taken over."""
+    started: float = 0.0
+    """What `process_started` says of the driver."""
 
 
 class Cleaned(msgspec.Struct, frozen=True):
@@ -74,7 +77,9 @@ class Belongings:
 
     def __init__(self, job_id: str, checkpoints: str, since: int) -> None:
         """Note nothing yet."""
-        self._note = _Note(str(job_id), os.getpid(), since, this_machine(), (), checkpoints)
+        self._note = _Note(
+            str(job_id), os.getpid(), since, this_machine(), (), checkpoints, started=process_started()
+        )
 
     def stages_at(self, places: Iterable[StagingPlace], started_from: str) -> None:
         """The job's sinks stage output there, and have taken over what the snapshot lists that it starts from."""
@@ -206,8 +211,9 @@ def _dead_notes() -> Iterator[tuple[Path, _Note]]:
     here = this_machine()
     for path in sorted(directory.glob("*.json")):
         note = _read(path)
-        if note is not None and note.machine == here and not is_process_alive(note.pid, note.since):
-            yield path, note
+        if note is None or note.machine != here or is_process_alive(note.pid, note.since, note.started):
+            continue
+        yield path, note
 
 
 def _read(path: Path) -> _Note | None:

@@ -17,6 +17,7 @@ from tidemark.checkpoint.storage.base import Storage
 from tidemark.clock import Clock
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Vertex
+from tidemark.processes import process_figures
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotReady
 from tidemark.protocol.failure import FailureInfo
@@ -34,7 +35,6 @@ from tidemark.runtime.task import run_split
 from tidemark.runtime.worker import Abandoned, Worker
 from tidemark.scratch import ScratchDirectory
 from tidemark.slot.host import SlotHost
-from tidemark.slot.processes import process_figures
 from tidemark.subtask.snapshots import acknowledgement
 
 __all__ = ["FencedSink", "LocalEngine"]

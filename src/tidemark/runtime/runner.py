@@ -20,6 +20,7 @@ from typing import Any
 from tidemark.api.job import JobExecutionResult, JobStatus
 from tidemark.checkpoint.messages import JobEnd
 from tidemark.checkpoint.restart import GiveUp, decide
+from tidemark.clock import has_passed
 from tidemark.errors import (
     CheckpointError,
     ExecutionError,
@@ -387,11 +388,11 @@ class JobRunner:
         return None if isinstance(decision, GiveUp) else decision.delay_ms
 
     def _sleep_cancelled(self, delay: int) -> bool:
-        deadline = self.execution.clock.now() + delay
-        while (left := deadline - self.execution.clock.now()) > 0:
+        begun = self.execution.clock.now()
+        while not has_passed(delay, begun, now := self.execution.clock.now()):
             if self._cancelled.is_set():
                 return True
-            self.wake.wait(min(left / 1000, _IDLE_S))
+            self.wake.wait(min((begun + delay - now) / 1000, _IDLE_S))
             self.wake.clear()
         return self._cancelled.is_set()
 

@@ -16,13 +16,13 @@ from functools import partial
 from typing import Any
 
 from tidemark.errors import SlotLostError
+from tidemark.processes import kill_process
 from tidemark.protocol.events import SlotEvent, SlotLost, SlotMemoryUse
 from tidemark.rpc import Acceptor, Client
 from tidemark.runtime.cancellation import wait_for_all
 from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.slot.control import SLOT_CONTROL
-from tidemark.slot.processes import kill_process
 from tidemark.wire import Connection, WireClosed, listen
 
 __all__ = ["SlotAddress", "SlotManager"]
@@ -52,7 +52,7 @@ class _Slot:
     address: SlotAddress
     pid: int
     started: float
-    """When its process began, in seconds since the epoch; with the pid it names the process for ever."""
+    """When its process began (`process_started`); with the pid it names the process for ever."""
     log: str
 
     @property

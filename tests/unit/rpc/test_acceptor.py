@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import select
+import selectors
 import socket
 import ssl
 import threading
@@ -24,9 +25,11 @@ from tests.unit.rpc.strangers import (
 )
 from tests.unit.test_wire import unnamed_tls
 
+from tidemark.proof import Response
 from tidemark.rpc import Limits, Server
+from tidemark.rpc.handshake import Handshake
 from tidemark.rpc.refusals import Refusals
-from tidemark.wire import WireClosed, connect, listen
+from tidemark.wire import PREFIX, WireClosed, connect, listen
 
 
 def test_one_server_listens_on_several_addresses(tmp_path):
@@ -171,6 +174,87 @@ def test_the_deadline_covers_the_tls_handshake(sent):
 
         assert gets_through(address, tls=unnamed_tls(ssl.PROTOCOL_TLS_CLIENT))
         until(lambda: is_dropped(sock), "dropping a stalled TLS handshake")
+
+
+def test_a_client_need_not_wait_for_the_answer_to_its_proof():
+    with echoing() as address, stranger(address) as hasty:
+        proof = Response(TOKEN, hasty.recv(32), hasty).proof
+        hasty.sendall(proof + PREFIX.pack(1, 4) + b"\x07" + b"tide")
+
+        received = b""
+        while len(received) < 32 + PREFIX.size + 5:
+            received += hasty.recv(1000)
+        assert received.endswith(b"\x07tide")
+
+
+class Reluctant(socket.socket):
+    """Takes and gives a byte at a time, and says in front of each what it has to wait for, as sockets of TLS do."""
+
+    MOODS = (
+        (BlockingIOError(), None),
+        (ssl.SSLWantReadError(), selectors.EVENT_READ),
+        (ssl.SSLWantWriteError(), selectors.EVENT_WRITE),
+    )
+    calls = 0
+
+    def send(self, data, flags=0):
+        self.hesitate(selectors.EVENT_WRITE)
+        return super().send(data[:1], flags)
+
+    def recv(self, size, flags=0):
+        self.hesitate(selectors.EVENT_READ)
+        return super().recv(1, flags)
+
+    def hesitate(self, otherwise):
+        mood, event = self.MOODS[self.calls // 2 % 3]
+        self.calls += 1
+        if self.calls % 2:
+            self.waits_for = event or otherwise
+            raise mood
+
+
+def test_a_handshake_waits_for_what_its_socket_waits_for():
+    here, there = socket.socketpair()
+    handshake = Handshake(Reluctant(fileno=here.detach()), TOKEN, None)
+    proof = None
+    while event := handshake.advance():
+        assert event == handshake.socket.waits_for
+        if proof is None and handshake.socket.calls == 2 * 32 + 1:
+            nonce = there.recv(100)
+            proof = Response(TOKEN, nonce, there)
+            there.sendall(proof.proof)
+
+    assert proof is not None
+    assert proof.accepts(there.recv(100))
+    handshake.close()
+    there.close()
+
+
+def test_a_socket_that_cannot_be_taken_over_is_closed():
+    no_stream = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with pytest.raises(OSError, match="not available"):
+        Handshake(no_stream, TOKEN, None)
+
+    assert no_stream.fileno() == -1
+
+
+def test_small_frames_leave_at_once_in_both_directions():
+    options: list[int] = []
+
+    def note(connection, header, body):
+        options.append(connection.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        connection.send(header, body)
+
+    listener, address = listen("tcp:127.0.0.1:0")
+    server = Server([listener], TOKEN, note, name="Note")
+    client = connect(address, TOKEN)
+    client.send(1)
+    client.receive()
+    options.append(client.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+    client.close()
+    server.close()
+
+    assert all(options)
 
 
 def test_strangers_cost_no_threads():

@@ -248,7 +248,8 @@ def test_new_files_of_a_watched_directory_are_splits_and_appended_lines_become_a
     watched = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))
     spec = watched.monitor_continuously(100).build().source_spec()
     job = Continuous(vertex(spec), clock=clock)
-    assert job.rest() == ["1"]
+    epochs = Epochs(vertex(spec), clock=clock)
+    assert job.rest() == epochs.rest() == ["1"]
 
     (tmp_path / "b").write_text("2\n")
     with open(tmp_path / "a", "a") as stream:
@@ -261,6 +262,12 @@ def test_new_files_of_a_watched_directory_are_splits_and_appended_lines_become_a
     assert sorted(job.rest()) == ["2", "3"]
     assert len(job.readers) == 3
     assert job.stored() == pack({str(tmp_path / "a"): 4, str(tmp_path / "b"): 2})
+
+    clock.set(0)
+    (tmp_path / "c").write_text("4\n")
+    job.discover()
+    assert job.rest() == ["4"], "a clock that was set back hides nothing"
+    assert sorted(epochs.rest()) == ["2", "3", "4"]
 
 
 def test_a_file_that_is_being_read_is_not_handed_out_twice(tmp_path, monkeypatch):

@@ -7,15 +7,14 @@ import subprocess
 import sys
 import threading
 
-import psutil
 import pytest
 
 from tidemark.config import Configuration
 from tidemark.errors import ConfigError
+from tidemark.processes import kill_process, process_started
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.worker import Abandoned, Worker
-from tidemark.slot.processes import kill_process, process_started
 
 DEADLINE = 60
 
@@ -104,7 +103,7 @@ def test_patience_ends_after_the_timeout_and_complains_every_interval():
 
 def test_a_process_is_killed_by_pid_only_if_it_is_still_the_same():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    started = psutil.Process(child.pid).create_time()
+    started = process_started(child.pid)
     try:
         assert not kill_process(child.pid, started - 3600), "the pid belongs to another process now"
         assert child.poll() is None
@@ -114,7 +113,7 @@ def test_a_process_is_killed_by_pid_only_if_it_is_still_the_same():
         child.kill()
         child.wait()
     assert not kill_process(child.pid, started)
-    assert process_started() == pytest.approx(psutil.Process(os.getpid()).create_time())
+    assert process_started() == process_started(os.getpid()) > process_started(1)
 
 
 def test_a_heartbeat_timeout_that_is_not_longer_than_its_interval_is_refused():

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.api.graph import NodeKind
-from tidemark.clock import Clock
+from tidemark.clock import Clock, has_passed
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Placement, Vertex
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK
@@ -258,15 +258,16 @@ class ContinuousTask:
 
     def patience(self) -> float:
         """Seconds after which `step` may have something to do though nothing has come."""
-        now = self._clock.now()
+        now, interval = self._clock.now(), self._interval()
         if self._barriers:
             # Only answers can bring it on; now and then it is looked how long a loop has taken.
-            return self._interval() / 1000
-        due = [self._ticked + self._interval(), *self._timers.values()]
+            return interval / 1000
+        due = [self._ticked + interval, *self._timers.values()]
         polled = [reading for reading in self._readings if reading.reader.wake_fd() is None]
         if polled and not (self._paused or self._barriers or self._is_backlogged()):
             due.append(now + max(1, self._directive.buffer_timeout_ms))
-        return max(0.0, (min(due) - now) / 1000)
+        # No longer than an interval: a clock that was set back is far from everything that is due.
+        return min(max(0, min(due) - now), interval) / 1000
 
     def close(self) -> None:
         """Close readers, operators and links."""
@@ -326,7 +327,7 @@ class ContinuousTask:
         for exchange, slot in self._pulls:
             if not self._time.has_ended(exchange.vertex.id):
                 exchange.pull(slot, timeout or _PULL_MS)
-        if timeout and self._clock.now() < self._read_at:
+        if 0 < self._read_at - self._clock.now() <= timeout:
             return False
         for _ in range(len(self._readings)):
             reading = self._readings.popleft()
@@ -402,7 +403,7 @@ class ContinuousTask:
     def _pass_time(self) -> None:
         """Refresh when it is time, tell slots what is new, and touch those that have a timer due."""
         now = self._clock.now()
-        if not self._barriers and not 0 <= now - self._ticked < self._interval():
+        if not self._barriers and has_passed(self._interval(), self._ticked, now):
             self._ticked = now
             if self._directive.watermark_interval_ms:
                 self._time.tick(now)
@@ -493,11 +494,11 @@ class ContinuousTask:
     def _report(self) -> None:
         now = self._clock.now()
         finished = self._time.is_over() and not self._is_under_way() and not self._barriers
-        if finished == self._finished and 0 <= now - self._told < self._progress_ms:
+        if finished == self._finished and not has_passed(self._progress_ms, self._told, now):
             return
         self._told, self._finished = now, finished
         staged = {}
-        if self._directive.publish_at_once and (finished or not 0 <= now - self._published < _PUBLISH_MS):
+        if self._directive.publish_at_once and (finished or has_passed(_PUBLISH_MS, self._published, now)):
             self._published = now
             staged = self._close_parts()
         report = self._flow.report

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tidemark.clock import Clock
+from tidemark.clock import Clock, has_passed
 from tidemark.formats.files import FileFormat
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MIN_WATERMARK
@@ -247,8 +247,9 @@ class FilesSource(DriverSource):
 
         A file that was begun is read to its end before others are: until then it holds the watermark back.
         """
-        due = self._monitor_ms is not None and self._clock.now() - (self._listed_at or 0) >= self._monitor_ms
-        if due:
+        if self._monitor_ms is not None and has_passed(
+            self._monitor_ms, self._listed_at or 0, self._clock.now()
+        ):
             self._list()
         waiting = sorted(path for path, size in self._sizes.items() if self._offsets[path] < size)
         if not waiting:

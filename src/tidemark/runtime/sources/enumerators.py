@@ -12,7 +12,7 @@ from tidemark.api.specs import (
     SourceSpec,
     SplitSourceSpec,
 )
-from tidemark.clock import Clock
+from tidemark.clock import Clock, has_passed
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import index_of, offsets_of, ranges_left
 from tidemark.runtime.sources.enumeration import AssignedSplit, BringsReaders, Enumerator
@@ -139,7 +139,7 @@ class FileEnumerator(Enumerator):
     def discover(self, now_ms: int) -> list[AssignedSplit]:
         """New files of a watched directory, and what was appended to those that have been read."""
         interval = self.vertex.spec.monitor_ms
-        if interval is None or now_ms - self._listed_at < interval:
+        if interval is None or not has_passed(interval, self._listed_at, now_ms):
             return []
         return self._list(now_ms)
 

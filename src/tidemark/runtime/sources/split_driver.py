@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.clock import Clock
+from tidemark.clock import Clock, has_passed
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.driver import DriverSource, SourcePoll
 from tidemark.runtime.sources.enumeration import AssignedSplit
@@ -31,7 +31,9 @@ class _Turn:
     number: int
     assigned: AssignedSplit
     patience_ms: int = _PATIENCE_MS
-    due_at: int = 0
+    rested_at: int = 0
+    rest_ms: int = 0
+    """How long it is left alone from then on."""
     asked: int = 0
     """Number of the poll in which it was last asked."""
 
@@ -81,7 +83,7 @@ class SplitDriverSource(DriverSource):
         shares: dict[int, list[_Turn]] = {}
         for turn in sorted(self._turns.values(), key=lambda turn: turn.asked):
             mine = shares.setdefault(turn.number, [])
-            if turn.due_at <= now and len(mine) < _SPLITS_PER_TASK:
+            if has_passed(turn.rest_ms, turn.rested_at, now) and len(mine) < _SPLITS_PER_TASK:
                 mine.append(turn)
         splits = [
             SplitShare(
@@ -111,10 +113,10 @@ class SplitDriverSource(DriverSource):
         turn.asked = self._polls
         turn.assigned = AssignedSplit(split_id, turn.assigned.split, came.position)
         if came.quiet:
-            turn.due_at = now + _REST * turn.patience_ms
+            turn.rested_at, turn.rest_ms = now, _REST * turn.patience_ms
             turn.patience_ms = min(_MOST_PATIENCE_MS, 2 * turn.patience_ms)
         else:
-            turn.due_at, turn.patience_ms = now, _PATIENCE_MS
+            turn.rest_ms, turn.patience_ms = 0, _PATIENCE_MS
 
     def position(self, checkpoint_id: int | None = None) -> Any:
         """Every split with its position."""

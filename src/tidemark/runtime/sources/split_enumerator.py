@@ -11,7 +11,7 @@ import cloudpickle
 import msgspec
 
 from tidemark.api.split_source import Split, SplitSource
-from tidemark.clock import Clock
+from tidemark.clock import Clock, has_passed
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.sources.enumeration import AssignedSplit, ChecksPositions, Enumerator, naming
 from tidemark.runtime.sources.plain_data import plain
@@ -94,7 +94,7 @@ class SplitEnumerator(Enumerator):
         """Whether `discover` would ask the user's source."""
         if self._interval is None:
             return False
-        return self._discovered_at is None or now_ms - self._discovered_at >= self._interval
+        return self._discovered_at is None or has_passed(self._interval, self._discovered_at, now_ms)
 
     def discover(self, now_ms: int) -> list[AssignedSplit]:
         """Splits of the user's `discover` that are not known; ended ones that it leaves out are forgotten."""

@@ -7,7 +7,18 @@ import pickle
 import pytest
 from tests.unit.runtime.continuous.links import FakeLink, plan_of
 
-from tidemark import SourceFunction, Split, SplitReader, SplitSource, Types, WatermarkStrategy
+from tidemark import (
+    Encoder,
+    FileSink,
+    OutputTag,
+    ProcessFunction,
+    SourceFunction,
+    Split,
+    SplitReader,
+    SplitSource,
+    Types,
+    WatermarkStrategy,
+)
 from tidemark.api.graph import NodeKind
 from tidemark.checkpoint.layout import savepoint_location
 from tidemark.clock import ManualClock
@@ -38,6 +49,9 @@ from tidemark.runtime.sources.splits import IndexSplit
 RECORDS, TOUCH, BARRIER = FrameKind.RECORDS, FrameKind.TOUCH, FrameKind.BARRIER
 
 
+TAG = OutputTag("aside", Types.STRING())
+
+
 class Never(SourceFunction):
     def run(self, ctx):
         pass
@@ -54,6 +68,27 @@ def counted(env):
 
 def pulled(env):
     env.add_source(Never()).print()
+
+
+def filed(env):
+    sink = FileSink.for_row_format("/nowhere", Encoder.simple_string_encoder()).build()
+    env.from_collection(["a", "b"], Types.STRING()).key_by(lambda v: v, Types.STRING()).map(
+        lambda v: v
+    ).sink_to(sink)
+
+
+class Aside(ProcessFunction):
+    """Every value, and once more beside."""
+
+    def process_element(self, value, ctx):
+        yield value
+        yield TAG, value
+
+
+def sided(env):
+    env.from_collection(["a", "b"], Types.STRING()).process(Aside(), Types.STRING()).key_by(
+        lambda v: v, Types.STRING()
+    ).map(lambda v: v).print()
 
 
 class Drops(SplitSource):
@@ -252,6 +287,19 @@ def test_a_barrier_is_sent_though_every_answer_takes_longer_than_time_is_asked_f
     assert task.acknowledged() == [1]
 
 
+def test_event_time_stands_still_while_a_barrier_waits():
+    task = Task(dropped)
+    task.task.obey(AddSplits(task.source, [AssignedSplit("0", Split("0"))]))
+    task.task.step()
+    task.inject(1)
+    task.clock.advance(200)
+    task.task.step()
+    task.link.answer()
+    task.task.step()
+
+    assert task.link.kinds()[-1] == BARRIER, "nothing was put in front of it"
+
+
 def test_a_barrier_is_sent_though_a_timer_sets_the_next_one_at_once(task):
     task.inject(1)
     task.task.step()
@@ -386,3 +434,184 @@ def test_a_watermark_interval_of_zero_switches_generators_off():
         task.clock.advance(1000)
 
     assert {header.watermark for header in task.link.sent} == {MIN_WATERMARK}
+
+
+def finish(task):
+    """Let every slot say that time is over; it is asked every few milliseconds."""
+    for _ in range(5):
+        task.clock.advance(5)
+        if task.task.waiting():
+            task.link.answer(watermark=MAX_WATERMARK)
+        task.task.step()
+
+
+def test_the_driver_is_told_once_per_interval_what_was_read_and_sent_since():
+    task = Task(sided)
+    task.told.clear()
+    task.read()
+    task.settle()
+    assert not task.of(TaskProgress)
+
+    task.clock.advance(200)
+    task.settle()
+    task.clock.advance(199)
+    task.settle()
+    [progress] = task.of(TaskProgress)
+    assert progress.records_in == 2
+    assert sum(progress.records_out.values()) == 6, "twice of the source, twice each of the function"
+    assert sum(progress.side_records.values()) == 2
+    assert progress.ended == {task.source: {"0": 2}}
+
+    task.clock.advance(1)
+    task.settle()
+    _, progress = task.of(TaskProgress)
+    assert progress.records_in == 0
+    assert progress.records_out == progress.side_records == progress.ended == {}
+
+    task.inject(1)
+    task.settle()
+    assert task.of(TaskAcknowledged)[0].records_in == 2, "in all of the attempt"
+
+
+def test_the_driver_is_told_at_once_that_a_task_has_finished_and_only_once(task):
+    task.read()
+    task.settle()
+    task.told.clear()
+    finish(task)
+
+    assert [progress.finished for progress in task.of(TaskProgress)] == [True]
+
+
+def test_a_task_is_not_finished_while_something_is_under_way_again(task):
+    task.read()
+    task.settle()
+    finish(task)
+    task.told.clear()
+    task.inject(1)
+    task.task.step()
+    assert [progress.finished for progress in task.of(TaskProgress)] == [False]
+
+    finish(task)
+    assert task.of(TaskProgress)[-1].finished
+
+
+def test_a_barrier_lets_the_driver_know_at_once_what_was_read_in_front_of_it(task):
+    task.read()
+    task.settle()
+    task.told.clear()
+    task.inject(1)
+    task.settle()
+
+    assert [progress.records_in for progress in task.of(TaskProgress)] == [2]
+    assert [acknowledged.records_in for acknowledged in task.of(TaskAcknowledged)] == [2]
+
+
+class FileTask(Task):
+    """A task whose slot gives records for a file sink with every answer."""
+
+    def __init__(self, directory, **settings):
+        area = directory / "claim" / "area"
+        area.mkdir(0o700, parents=True)
+        self.sink = plan_of(filed).of_kind(NodeKind.SINK)[0].id
+        super().__init__(filed, staging={self.sink: str(area)}, **settings)
+
+    def write(self, at):
+        """Set the clock; what the slot is asked then it answers with a record."""
+        self.clock.set(at)
+        for _ in range(5):
+            if self.task.waiting():
+                self.link.answer("out")
+            self.task.step()
+
+    def published(self):
+        """Which of the reports to the driver had files with them."""
+        return [bool(progress.staged.get(self.sink)) for progress in self.of(TaskProgress)]
+
+
+def test_files_of_a_job_without_checkpoints_are_published_once_a_second_and_at_the_end(tmp_path):
+    task = FileTask(tmp_path, publish_at_once=True)
+    task.read()
+    for at in range(0, 2400, 400):
+        task.write(at)
+    assert task.published() == [False, False, True, False, False]  # At 400, 800, 1200, 1600 and 2000.
+
+    task.write(2100)
+    finish(task)
+    assert task.of(TaskProgress)[-1].finished
+    assert task.published()[-1]
+
+
+def test_files_of_a_job_with_checkpoints_wait_for_a_barrier(tmp_path):
+    task = FileTask(tmp_path)
+    task.read()
+    for at in range(0, 2400, 400):
+        task.write(at)
+    finish(task)
+    assert task.of(TaskProgress)[-1].finished
+    assert not any(task.published())
+
+    task.inject(1)
+    task.settle()
+    [acknowledged] = task.of(TaskAcknowledged)
+    assert len(acknowledged.staged[task.sink]) == 1
+
+
+def test_a_clock_that_is_set_back_holds_no_files_up(tmp_path):
+    task = FileTask(tmp_path, publish_at_once=True)
+    task.read()
+    task.write(3_600_000)
+    task.write(3_600_200)
+    task.told.clear()
+
+    task.clock.set(0)
+    assert task.task.patience() <= 0.2
+    task.write(0)
+
+    assert task.published() == [True]
+
+
+def test_a_clock_that_is_set_back_holds_neither_records_nor_watermarks_up():
+    task = Task(dropped, buffer_timeout_ms=50)
+    task.clock.set(3_600_000)
+    task.task.obey(AddSplits(task.source, [AssignedSplit("0", Split("0"))]))
+    task.settle()
+    assert task.frames() == 1
+
+    task.clock.set(0)
+    assert task.task.patience() <= 0.2
+    task.settle()
+    assert task.frames() == 2
+    task.clock.advance(200)
+    task.settle()
+    assert task.link.sent[-1].watermark == 19
+
+
+def test_a_task_is_patient_until_the_next_thing_is_due():
+    task = Task(dropped, buffer_timeout_ms=60)
+    assert task.task.patience() == 0.2, "the watermark interval"
+    task.clock.advance(150)
+    assert task.task.patience() == 0.05
+
+    task.task.obey(AddSplits(task.source, [AssignedSplit("0", Split("0"))]))
+    task.clock.set(200)
+    task.task.step()
+    task.link.answer(timer=230)
+    task.task.step()
+    assert task.task.patience() == 0.03, "a timer"
+
+    task.task._timers.clear()
+    assert task.task.patience() == 0.06, "a reader that cannot wake its task"
+    task.task.obey(Pause())
+    assert task.task.patience() == 0.2, "which is not read now"
+
+    task.clock.set(1000)
+    assert task.task.patience() == 0, "overdue"
+    task.inject(1)
+    assert task.task.patience() == 0.2, "only answers bring a barrier on"
+
+
+def test_time_is_looked_at_often_once_the_input_has_ended(task):
+    task.read()
+    task.settle()
+
+    assert task.task.patience() == 0.005
