@@ -182,8 +182,8 @@ def test_a_client_need_not_wait_for_the_answer_to_its_proof():
         hasty.sendall(proof + PREFIX.pack(1, 4) + b"\x07" + b"tide")
 
         received = b""
-        while len(received) < 32 + PREFIX.size + 5:
-            received += hasty.recv(1000)
+        while len(received) < 32 + PREFIX.size + 5 and (data := hasty.recv(1000)):
+            received += data
         assert received.endswith(b"\x07tide")
 
 
