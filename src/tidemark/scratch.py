@@ -68,9 +68,9 @@ class ScratchDirectory:
         self._finalizer()
 
 
-def scratch_for_life(prefix: str) -> str:
+def scratch_for_life(prefix: str, base: str | None = None) -> str:
     """Path of a new scratch directory that stays until this process ends."""
-    directory = ScratchDirectory(prefix)
+    directory = ScratchDirectory(prefix, base)
     _for_life.append(directory)
     return directory.name
 

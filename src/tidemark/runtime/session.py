@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import ConfigError
+from tidemark.rpc.addresses import socket_base
+from tidemark.scratch import scratch_for_life
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +45,7 @@ GET_JAVA = (
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LEVEL = "TIDEMARK_SPARK_LOG_LEVEL"
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+_UNIX_SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 _SETTINGS = {
     _UNIX_SOCKETS: "true",
     "spark.python.worker.reuse": "true",
@@ -89,6 +92,9 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     if wanted["spark.master"].startswith("local"):
         wanted.setdefault("spark.driver.host", "127.0.0.1")
         wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        if _UNIX_SOCKET_DIRECTORY not in wanted:
+            # Whoever connects is obeyed by a Python worker; in /tmp only the umask kept others out.
+            wanted[_UNIX_SOCKET_DIRECTORY] = scratch_for_life("tidemark-workers-", socket_base())
     wanted.update(_quiet(wanted.get(_JAVA_OPTIONS, ""), os.environ))
     for key, value in {**_SETTINGS, **wanted}.items():
         builder = builder.config(key, value)
