@@ -86,9 +86,8 @@ def main():
 
     [checkpoint] = Path(folder).glob("*/chk-*")
     sizes = sorted(path.stat().st_size for path in checkpoint.parent.glob("shared/*"))
-    print(
-        "files with changes:", len(sizes) - 1, "each below a tenth of the whole:", sizes[-2] < sizes[-1] / 10
-    )
+    small = [size for size in sizes if size < sizes[-1] / 10]
+    print("a small file for each of the three payments to account 7:", len(small) >= 3)
 
     env = environment(folder, 3, **{"execution.state-recovery.path": str(checkpoint)})
     again = env.from_collection([(7, 0)], PAYMENT).uid("more")

@@ -264,7 +264,8 @@ def test_strangers_cost_no_threads():
         for sock in strangers:
             assert len(sock.recv(32)) == 32
 
-        assert threading.active_count() == before
+        # Threads that other tests have left behind may end meanwhile.
+        assert threading.active_count() <= before
         for sock in strangers:
             sock.close()
 
