@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.backends.descriptions import read_description
 from tidemark.errors import RestoreError, StateError
 from tidemark.safe_names import plain_name
 from tidemark.state.canonical import MAX_BATCH_ROWS, RowEncoder, Rows, StateSerializers
@@ -57,23 +58,14 @@ class ChainNames:
         Raises:
             RestoreError: The bytes are of a newer format or damaged.
         """
-        try:
-            fields = json.loads(data)
-            version = fields["format"]
-            if version == _FORMAT:
-                chains = {
-                    str(name): [plain_name(file) for file in files]
-                    for name, files in fields["chains"].items()
-                }
-                return ChainNames(chains)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise RestoreError(
-                f"The description of an incremental heap checkpoint is damaged: {error}"
-            ) from error
-        raise RestoreError(
-            f"An incremental heap checkpoint has format {version}, this release reads {_FORMAT}. "
-            "Restore with the release that wrote it, or from a savepoint."
-        )
+
+        def parse(fields: Any) -> ChainNames:
+            chains = {
+                str(name): [plain_name(file) for file in files] for name, files in fields["chains"].items()
+            }
+            return ChainNames(chains)
+
+        return read_description(data, _FORMAT, "an incremental heap checkpoint", parse)
 
 
 def write_link(sink: BinaryIO, rows: StateTable, removed: Sequence[Any], max_parallelism: int) -> int:

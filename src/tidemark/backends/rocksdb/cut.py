@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from tidemark.backends.descriptions import read_description
 from tidemark.backends.rocksdb.columns import bytes_to_arrow
 from tidemark.backends.rocksdb.keys import (
     STAMP_WIDTH,
@@ -31,7 +32,6 @@ from tidemark.backends.rocksdb.keys import (
     too_large_list,
 )
 from tidemark.backends.rocksdb.store import FrozenRows, Row, after
-from tidemark.errors import RestoreError
 from tidemark.safe_names import plain_name
 from tidemark.state.canonical import MAX_BATCH_ROWS, StateSerializers
 from tidemark.state.descriptors import StateKind
@@ -81,23 +81,17 @@ class NativeExtra:
         Raises:
             RestoreError: The bytes are of a newer format or damaged.
         """
-        try:
-            fields = json.loads(data)
-            version = fields["format"]
-            if version == _FORMAT:
-                return NativeExtra(
-                    _checked_files(fields["files"]),
-                    {str(name): _checked(number, _STATES) for name, number in fields["states"].items()},
-                    _checked_groups(*fields["key_groups"]),
-                    _checked(fields["next_segment"], _SEGMENTS),
-                    {str(column): str(kind) for column, kind in fields["carried"].items()},
-                )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise RestoreError(f"The description of a native RocksDB snapshot is damaged: {error}") from error
-        raise RestoreError(
-            f"A native RocksDB snapshot has format {version}, this release reads {_FORMAT}. "
-            "Restore with the release that wrote it, or from a savepoint."
-        )
+
+        def parse(fields: Any) -> NativeExtra:
+            return NativeExtra(
+                _checked_files(fields["files"]),
+                {str(name): _checked(number, _STATES) for name, number in fields["states"].items()},
+                _checked_groups(*fields["key_groups"]),
+                _checked(fields["next_segment"], _SEGMENTS),
+                {str(column): str(kind) for column, kind in fields["carried"].items()},
+            )
+
+        return read_description(data, _FORMAT, "a native RocksDB snapshot", parse)
 
 
 def _checked_files(files: dict[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -372,7 +372,7 @@ class KafkaExactlyOnceSink(ClaimedSink):
                 raise
         self._marker, self._marked_at, self._tried = frontier, time.monotonic(), None
 
-    def _topics_of(self, files: list[_Unpublished]) -> Iterable[str]:
+    def _topics_of(self, files: list[_Unpublished]) -> Collection[str]:
         fixed = self._sink.record_serializer.topic
         if fixed is not None or not files:
             return [fixed] if files else []

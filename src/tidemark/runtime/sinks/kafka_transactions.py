@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -43,7 +43,7 @@ class ProducerFenced(Exception):
     """Another producer has the transactional id now, or the brokers have ended a transaction that took too long."""
 
 
-class UnstableMarker(Exception):
+class UnstableMarker(StorageError):
     """A transaction that stores a marker has not ended, and does not."""
 
 
@@ -89,7 +89,9 @@ def read_marker(
                 if stable and error.code() == kafka.KafkaError._TIMED_OUT:
                     # Either nobody answers, which the other question finds out, or the answer is to wait.
                     read_marker(clients, place, stable=False)
-                    raise UnstableMarker from None
+                    raise UnstableMarker(
+                        f"{clients.what} cannot {doing}: the brokers have not ended the transaction that stores it."
+                    ) from None
                 if not is_settling(error) or time.monotonic() > deadline:
                     raise clients.error(error, doing, topic=place.topic) from None
                 time.sleep(_ASK_AGAIN_S)
@@ -161,10 +163,11 @@ class Transactions:
         )
         with self._clients.mapped("end a transaction that the brokers have left undecided"):
             self._producer.begin_transaction()
-            self._store(marker if outcome is Outcome.COMMITTED else None)
             if outcome is Outcome.COMMITTED:
+                self._store(marker)
                 self._within_time(self._producer.commit_transaction)
             else:
+                self._store(None)
                 self._within_time(self._producer.abort_transaction)
 
     def _store(self, marker: Marker | None) -> None:
@@ -180,7 +183,7 @@ class Transactions:
         self,
         batches: Callable[[], Iterable[OutgoingRecords]],
         marker: Marker,
-        topics: Iterable[str],
+        topics: Collection[str],
         note: Callable[[list[Stretch]], None],
         *,
         again: bool,
@@ -203,7 +206,7 @@ class Transactions:
         kafka = confluent()
         try:
             if again:
-                self._end_hanging(batches())
+                self._end_hanging(batches(), topics)
             partitions = self._clients.partitions(topics)
             starts = self._clients.ends(partitions, committed=False)
             self._producer.begin_transaction()
@@ -231,18 +234,16 @@ class Transactions:
             self._producer.purge()
             self._within_time(self._producer.abort_transaction)
 
-    def _end_hanging(self, batches: Iterable[OutgoingRecords]) -> None:
+    def _end_hanging(self, batches: Iterable[OutgoingRecords], topics: Collection[str]) -> None:
         """End what brokers have left open of an aborted transaction, or the next commit would commit it, too.
 
         Records in partitions that a coordinator has skipped (see `kafka_attempts`) stay open under our producer id. So
         where something is open, which may be somebody else's, we begin a transaction and abort it: that ends all that
         is open of ours, and readers never see it.
         """
-        samples = {topic: (value, key) for topic, value, key in _first_of_each_topic(batches)}
-        if not samples:
-            return
-        hanging = self._clients.open_partitions(samples)
+        hanging = self._clients.open_partitions(topics)
         if hanging:
+            samples = _sample_of_each(topics, batches)
             _log.warning(
                 "%s: transactions are open in %s; those of its own that a broker has left open are aborted.",
                 self._clients.what,
@@ -308,13 +309,16 @@ class Transactions:
             raise ProducerFenced(str(self._failure)) if self._fenced else self._failure
 
 
-def _first_of_each_topic(
-    batches: Iterable[OutgoingRecords],
-) -> Iterator[tuple[str, bytes | None, bytes | None]]:
-    seen: set[str] = set()
+def _sample_of_each(
+    topics: Collection[str], batches: Iterable[OutgoingRecords]
+) -> dict[str, tuple[bytes | None, bytes | None]]:
+    """Value and key of the first record of each topic; reads no further than it has to."""
+    found: dict[str, tuple[bytes | None, bytes | None]] = {}
     for records in batches:
-        topics = [records.topics] if isinstance(records.topics, str) else records.topics
-        for at, topic in enumerate(topics[: len(records)]):
-            if topic not in seen:
-                seen.add(topic)
-                yield topic, records.values[at], None if records.keys is None else records.keys[at]
+        names = [records.topics] if isinstance(records.topics, str) else records.topics
+        for at, topic in enumerate(names[: len(records)]):
+            if topic not in found:
+                found[topic] = records.values[at], None if records.keys is None else records.keys[at]
+        if len(found) == len(topics):
+            break
+    return found
