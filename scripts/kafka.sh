@@ -125,8 +125,8 @@ guard() { # DIR OWNER
 }
 
 end() { # DIR SIGNAL
+    local pid; pid=$(cat "$1/pid" 2>/dev/null || true)
     if running "$1"; then
-        local pid; pid=$(cat "$1/pid")
         kill "-$2" "$pid"
         local deadline=$((SECONDS + 60))
         while kill -0 "$pid" 2>/dev/null; do
@@ -134,7 +134,7 @@ end() { # DIR SIGNAL
             sleep 0.05
         done
     fi
-    rm -f "$1/pid"
+    [ "$(cat "$1/pid" 2>/dev/null)" != "$pid" ] || rm -f "$1/pid" # another may have been started meanwhile
 }
 
 directory() { [ -n "${1:-}" ] || die "which directory?"; realpath -m "$1"; }

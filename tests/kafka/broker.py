@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,6 +50,8 @@ class Broker:
         self.directory = directory
         self._extra = extra
         self._names = itertools.count(1)
+        self._lock = threading.Lock()
+        """One thing at a time: a proxy's thread may still be killing it when a test starts it again."""
         self.bootstrap = ""
         self.start()
         # For what this class does not do. Kept: futures of a client that is collected end in an error.
@@ -57,7 +60,8 @@ class Broker:
     def _run(self, verb: str, *rest: str) -> str:
         environment = {**os.environ, "KAFKA_EXTRA": self._extra, "KAFKA_OWNER": str(os.getpid())}
         command = [str(SCRIPT), verb, str(self.directory), *rest]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        with self._lock:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout.strip()
 

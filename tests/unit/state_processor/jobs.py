@@ -134,22 +134,26 @@ def retained_checkpoint(
         client = iterator.get_job_client()
         # A savepoint comes after the last element; any checkpoint after that one holds everything.
         client.trigger_savepoint(str(directory / "unused")).result()
-        found = wait_for_checkpoint(directory, client)
+        job = directory / str(client.get_job_id())
+        wait_for_checkpoint(job)
         client.cancel().result()
-        return found
+        # Not the one that was waited for: each deletes the one before, until the job has ended.
+        return str(max(checkpoints(job), key=lambda path: int(path.name[len("chk-") :])))
 
 
-def wait_for_checkpoint(directory: Path, client: Any) -> str:
-    """The first checkpoint that completes from now on, after the one that may be under way."""
-    job = directory / str(client.get_job_id())
-    old = {path.parent.name for path in job.glob("chk-*/_metadata")}
+def checkpoints(job: Path) -> set[Path]:
+    """The completed ones of a job."""
+    return {path.parent for path in job.glob("chk-*/_metadata")}
+
+
+def wait_for_checkpoint(job: Path) -> None:
+    """Wait until one completes from now on."""
+    old = checkpoints(job)
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for path in job.glob("chk-*/_metadata"):
-            if path.parent.name not in old:
-                return str(path.parent)
+    while not checkpoints(job) - old:
+        if time.monotonic() > deadline:
+            raise TimeoutError("no checkpoint completed")
         threading.Event().wait(0.01)
-    raise TimeoutError("no checkpoint completed")
 
 
 def continue_job(
