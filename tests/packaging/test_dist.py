@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -122,6 +123,41 @@ def _environment_with(wheel: Path, place: Path) -> Path:
 def _version() -> str:
     text = (ROOT / "src" / "tidemark" / "__init__.py").read_text(encoding="utf-8")
     return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)[1]
+
+
+# What may stand first in a line of a Dockerfile.
+INSTRUCTIONS = {
+    "ADD",
+    "ARG",
+    "CMD",
+    "COPY",
+    "ENTRYPOINT",
+    "ENV",
+    "EXPOSE",
+    "FROM",
+    "LABEL",
+    "RUN",
+    "USER",
+    "VOLUME",
+    "WORKDIR",
+}
+
+
+def test_the_image_is_described_in_instructions_that_docker_reads() -> None:
+    """There is no docker to build it with: its form, and that of its shell lines, is all that is checked."""
+    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    lines = [line.split(None, 1) for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+
+    assert {name for name, _ in lines} <= INSTRUCTIONS
+    assert lines[0][0] == "FROM"
+    for name, argument in lines:
+        if name in ("ENTRYPOINT", "CMD"):
+            assert all(isinstance(word, str) for word in json.loads(argument))
+        if name == "RUN":
+            shell = re.sub(r"^(--\S+\s+)+", "", argument)
+            subprocess.run(["sh", "-n", "-c", shell], check=True)
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)", text, re.MULTILINE))
+    assert set(re.findall(r"from=(\w+)", text)) <= stages
 
 
 def test_the_image_runs_the_wheel_and_names_no_registry() -> None:
