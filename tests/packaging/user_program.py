@@ -1,4 +1,4 @@
-"""A program as a user writes it, with types: `make lint` checks it; the wheel ships the `py.typed` that makes it count.
+"""A program as a user writes it, with types: `make lint` checks it, and the installed wheel is checked with it.
 
 The `type: ignore` are half of the test. mypy complains about those it does not need, which it would not if it took the
 package's names for untyped.
