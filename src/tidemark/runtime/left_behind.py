@@ -33,7 +33,7 @@ from tidemark.runtime.claim import areas_of, newest_claim
 from tidemark.runtime.places import open_place
 from tidemark.runtime.sinks.frontier import NOTES
 from tidemark.runtime.sinks.kafka_commits import listed_files
-from tidemark.scratch import sweep_scratch
+from tidemark.scratch import sweep_scratch, tidy_up_after_signals
 
 __all__ = ["Belongings", "Cleaned", "StagingPlace", "clean_machine", "sweep_at_start"]
 
@@ -107,7 +107,8 @@ class Belongings:
 
 
 def sweep_at_start(configuration: Configuration) -> None:
-    """A job starts on this machine: remove what dead ones left on its disks. Never raises."""
+    """A job starts on this machine: remove what dead ones left, and leave nothing at a signal. Never raises."""
+    tidy_up_after_signals()
     sweep_scratch()
     sweep_copies(copies_root(configuration.get(Options.LOCAL_RECOVERY_DIRS)))
     with suppress(Exception):
