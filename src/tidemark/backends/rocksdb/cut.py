@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby, islice
 from typing import Any, Final
 
@@ -298,18 +297,21 @@ class RocksCut:
         native: Callable[[], NativeCut] | None = None,
     ) -> None:
         self.metas = metas
-        self._native = native
+        self._link = native
+        self._native: NativeCut | None = None
         self._tables = tables
         self._release = release
 
-    @cached_property
+    @property
     def native(self) -> NativeCut | None:
         """The files, None for a canonical cut. Waits until they are frozen.
 
         Raises:
             BackendError: They could not be.
         """
-        return None if self._native is None else self._native()
+        if self._native is None and self._link is not None:
+            self._native = self._link()
+        return self._native
 
     def tables(self) -> Sequence[StateTable]:
         """Canonical tables of all states; empty for a native cut."""
