@@ -106,7 +106,7 @@ def test_a_native_cut_holds_what_was_there(make: Make) -> None:
 def test_writes_behind_a_native_cut_are_seen_at_once_and_are_not_in_its_files(
     make: Make, write_buffer_size: int
 ) -> None:
-    keys = range(2_000)
+    keys = range(1_000)
     old = make(write_buffer_size=write_buffer_size)
     fill(old, keys)
     value, items, pairs = states(old)
@@ -139,7 +139,7 @@ def test_writes_behind_a_native_cut_are_seen_at_once_and_are_not_in_its_files(
         assert value.value() == (live[key][0] if key in live else None)
         assert dict(pairs.items()) == (live[key][2] if key in live else {})
         old.end_batch()
-        if key == 1_000:
+        if key == 500:
             half_way = {key: (number, [*items], {**pairs}) for key, (number, items, pairs) in live.items()}
             cuts.append(old.cut(incremental=True))
 
