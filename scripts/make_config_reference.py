@@ -61,6 +61,7 @@ SECTIONS = (
         ("rest.", "web.", "history.", "metrics.", "log.", "state.latency"),
     ),
     ("High availability", ("high-availability",)),
+    ("Encryption", ("security.",)),
     ("Kafka", ("kafka.",)),
 )
 

@@ -137,6 +137,10 @@ class Renderer(ABC):
         """A project was written."""
 
     @abstractmethod
+    def certificates(self, settings: dict[str, str]) -> None:
+        """Certificates were made; with these settings jobs use them."""
+
+    @abstractmethod
     @contextlib.contextmanager
     def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
         """Something that shows running jobs anew each time it is called."""
@@ -382,6 +386,10 @@ class TextRenderer(Renderer):
         _echo(files)
         click.echo(f"Next: cd {path} && tidemark run job.py", err=True)
 
+    def certificates(self, settings: dict[str, str]) -> None:
+        """Lines for a configuration file."""
+        _echo([f"{key}: {value}" for key, value in settings.items()])
+
     @contextlib.contextmanager
     def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
         """A table that is drawn over on a terminal, and printed anew elsewhere."""
@@ -501,6 +509,10 @@ class JsonRenderer(Renderer):
     def project(self, path: str, files: list[str]) -> None:
         """`path` and `files`."""
         _dump({"path": path, "files": files})
+
+    def certificates(self, settings: dict[str, str]) -> None:
+        """The settings."""
+        _dump(settings)
 
     @contextlib.contextmanager
     def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from tidemark.proof import Challenge, own_binding
+from tidemark.tls import check_peer
 from tidemark.wire import WireClosed
 
 __all__ = ["Handshake"]
@@ -67,6 +68,8 @@ def _prove(sock: socket.socket, token: bytes) -> _Steps[None]:
     # The first bytes that are sent through TLS bring its own handshake with them.
     challenge = Challenge(token, own_binding(sock))
     yield from _send(sock, challenge.nonce)
+    if isinstance(sock, ssl.SSLSocket):
+        check_peer(sock)
     proof = b""
     while len(proof) < challenge.PROOF:
         part = yield from _ready(partial(sock.recv, challenge.PROOF - len(proof)), selectors.EVENT_READ)

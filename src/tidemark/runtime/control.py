@@ -40,6 +40,7 @@ from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
 from tidemark.runtime.job_view import LiveJobView
 from tidemark.runtime.remote_view import answer_view
 from tidemark.runtime.rest import RestAccess
+from tidemark.tls import TlsContext, TlsFiles
 
 if TYPE_CHECKING:
     from tidemark.api.executor import JobSettings
@@ -65,6 +66,8 @@ class Endpoint:
     """Address of the driver that query clients can reach; the proxy binds to it."""
     application_id: str | None = None
     """Of the Spark application, if there is one."""
+    tls: TlsFiles | None = None
+    """What TCP connections are encrypted with."""
     query_addresses: Callable[[], Sequence[str | None]] = tuple
     """Address of each slot's queryable-state server, now; from any thread."""
     release: Callable[[], None] = lambda: None
@@ -79,6 +82,7 @@ class JobControl:
         self._endpoint = endpoint
         self._runner: JobRunner | None = None
         self._server: Server | None = None
+        self._server_tls: TlsContext | None = None
         self._proxy: QueryableStateClientProxy | None = None
         self._view: LiveJobView | None = None
         self._rest: RestAccess | None = None
@@ -131,13 +135,16 @@ class JobControl:
         A registry that cannot be written costs a warning, not the job.
 
         Raises:
-            ConfigError: No port is free for the queryable-state proxy, or the registry is somebody else's.
+            ConfigError: No port is free for the queryable-state proxy, the registry is somebody else's, or the files
+                of TLS cannot be used.
         """
         with contextlib.suppress(OSError):
             # Refused before anything listens; a place that cannot be written is only a warning, below.
             private_directory(registry_directory())
         self._runner = runner
         settings = runner.execution.settings
+        tls = self._endpoint.tls
+        self._server_tls = None if tls is None else tls.server()
         rest = RestAccess(settings.configuration, at_once=self._endpoint.application_id is not None)
         listener, self.address = wire.listen(self._endpoint.listen_at)
         try:
@@ -151,6 +158,7 @@ class JobControl:
             self._endpoint.token,
             self._handlers,
             name="tidemark-control",
+            tls=self._server_tls,
             limits=Limits(body=MAX_MESSAGE),
         )
         summary = job_summary(runner)
@@ -166,6 +174,7 @@ class JobControl:
                     start_time=summary["start_time"],
                     started=process_started(),
                     machine=this_machine(),
+                    tls=None if tls is None else tls.absolute().without_password(),
                 )
             )
         except OSError as exc:
@@ -289,6 +298,8 @@ class JobControl:
             threads=threads_of(
                 settings, Options.QUERYABLE_PROXY_NETWORK_THREADS, Options.QUERYABLE_PROXY_QUERY_THREADS
             ),
+            tls=self._server_tls,
+            slot_tls=self._client_tls(),
         )
         if configuration.get(Options.QUERYABLE_STATISTICS):
             proxy.statistics.enable()
@@ -303,8 +314,17 @@ class JobControl:
                 name=name,
             )
         return query_plain(
-            self._endpoint.host, self.query_port, self._endpoint.token, self._job.execution.job_id, name, key
+            self._endpoint.host,
+            self.query_port,
+            self._endpoint.token,
+            self._job.execution.job_id,
+            name,
+            key,
+            self._client_tls(),
         )
+
+    def _client_tls(self) -> TlsContext | None:
+        return None if self._endpoint.tls is None else self._endpoint.tls.client()
 
     def _query_statistics(self) -> dict[str, float]:
         return {} if self._proxy is None else self._proxy.statistics.figures()

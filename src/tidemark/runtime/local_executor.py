@@ -11,6 +11,7 @@ from tidemark.api.job import JobClient
 from tidemark.api.specs import SinkSpec, SparkSourceSpec
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
+from tidemark.config.tls import internal_tls
 from tidemark.errors import ConfigError
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
@@ -49,6 +50,8 @@ class LocalExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""
         refuse_spark(graph)
+        tls = internal_tls(settings.configuration)
+        server_tls = None if tls is None else tls.server()
         sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         probe(storage, settings)
@@ -73,6 +76,7 @@ class LocalExecutor:
                 token,
                 ports_of(settings, Options.QUERYABLE_SERVER_PORTS),
                 server_threads_of(settings),
+                server_tls,
             )
             sockets = socket_directory(job_id)
             undo.callback(sockets.cleanup)
@@ -85,6 +89,7 @@ class LocalExecutor:
                 Endpoint(
                     token,
                     f"unix:{sockets.name}/control.sock",
+                    tls=tls,
                     query_addresses=queries.addresses,
                     release=release,
                 )

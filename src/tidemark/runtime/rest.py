@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from tidemark.config import Configuration, Options
+from tidemark.config.tls import rest_tls
 from tidemark.errors import ConfigError
 from tidemark.runtime.archive import ArchivedJobView
 from tidemark.runtime.job_view import LiveJobView
@@ -45,15 +46,15 @@ def server_settings(configuration: Configuration) -> ServerSettings:
     """How the web server is to be.
 
     Raises:
-        ConfigError: Other machines could reach it, and there is no token.
+        ConfigError: Other machines could reach it, and there is no token; or TLS lacks a file.
     """
     settings = ServerSettings(
         configuration.get(Options.REST_BIND_ADDRESS),
         configuration.get(Options.REST_PORT),
         configuration.get(Options.REST_TOKEN),
         configuration.get(Options.METRICS_PREFIX),
-        configuration.get(Options.REST_CERTIFICATE),
-        configuration.get(Options.REST_KEY),
+        rest_tls(configuration),
+        configuration.get(Options.SSL_REST_AUTHENTICATION_ENABLED),
     )
     Guard(settings.bind, settings.token)
     return settings

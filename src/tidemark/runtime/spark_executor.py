@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -13,6 +14,7 @@ from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.clock import SystemClock
 from tidemark.config import ExecutionMode, Options
+from tidemark.config.tls import internal_tls
 from tidemark.errors import ConfigError
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
@@ -43,11 +45,14 @@ from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
 from tidemark.runtime.storage_plan import StoragePlan, check_travels, probe, storage_plan, warn_of_others
 from tidemark.scratch import ScratchDirectory
+from tidemark.tls import TlsFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["SparkExecutor"]
+
+_log = logging.getLogger(__name__)
 
 _LOCAL_CORES = re.compile(
     r"local(\[(?P<cores>\d+|\*)(,\s*\d+)?\]|-cluster\[\s*(?P<executors>\d+)\s*,\s*(?P<each>\d+)\s*,\s*\d+\s*\])?"
@@ -91,12 +96,16 @@ class SparkExecutor:
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
         limits = SlotLimits.of(settings.configuration)
+        tls = internal_tls(settings.configuration)
+        if tls is not None:
+            # What cannot be used is told before anything is started.
+            tls.server()
         # A driver that waits for its turn has no session yet.
         leadership = lead(settings, storage)
         if leadership is not None:
             settings = leadership.settings
         try:
-            return self._start(graph, settings, storage, limits, leadership)
+            return self._start(graph, settings, storage, limits, leadership, tls)
         except BaseException:
             if leadership is not None:
                 leadership.release()
@@ -109,6 +118,7 @@ class SparkExecutor:
         storage: StoragePlan,
         limits: SlotLimits,
         leadership: Leadership | None,
+        tls: TlsFiles | None,
     ) -> JobClient:
         configuration = settings.configuration
         wanted = configuration.to_dict()
@@ -132,6 +142,11 @@ class SparkExecutor:
         host = _driver_host(session)
         ports = ports_of(settings, Options.QUERYABLE_SERVER_PORTS)
         sockets = socket_directory(job_id) if _is_one_machine(session) else None
+        if tls is not None:
+            if _is_local(session):
+                tls = tls.absolute()
+            else:
+                _warn_of_open_channels(session)
         slots = SlotManager(
             job_id,
             token,
@@ -141,6 +156,7 @@ class SparkExecutor:
             ports,
             limits,
             SlotLogging.of(configuration),
+            tls,
         )
 
         def release() -> None:
@@ -153,16 +169,17 @@ class SparkExecutor:
             engine: SparkEngine
             if choice.continuous:
                 listen_at = _listen_at(sockets, "tasks", host)
-                links = TaskLinks(token, listen_at, limits.heartbeat_interval_s)
+                server_tls = None if tls is None else tls.server()
+                links = TaskLinks(token, listen_at, limits.heartbeat_interval_s, server_tls)
                 tasks = number_of_tasks(graph, settings)
                 engine = ContinuousSparkEngine(
-                    session, job_id, token, slots, links, tasks, limits, shipped_files
+                    session, job_id, token, slots, links, tasks, limits, shipped_files, tls
                 )
                 execution = ContinuousExecution(
                     graph, settings, job_id, engine, SystemClock(), storage, backend, leadership
                 )
             else:
-                engine = SparkEngine(session, job_id, token, slots, limits.cancellation, shipped_files)
+                engine = SparkEngine(session, job_id, token, slots, limits.cancellation, shipped_files, tls)
                 sources = partial(make_source, session=session)
                 execution = JobExecution(
                     graph, settings, job_id, engine, sources, SystemClock(), storage, backend, leadership
@@ -175,6 +192,7 @@ class SparkExecutor:
                     _listen_at(sockets, "control", host),
                     host,
                     application,
+                    tls,
                     lambda: _query_addresses(engine),
                     release,
                 )
@@ -251,6 +269,21 @@ def _obstacle(session: SparkSession) -> str | None:
 def _setting(session: SparkSession, key: str, default: str) -> str:
     """What was set when Spark started; the session's own settings do not change how tasks are run."""
     return str(session.sparkContext.getConf().get(key, default))
+
+
+def _warn_of_open_channels(session: SparkSession) -> None:
+    """Tell that Spark's own connections, over which plan and token travel, would let others read them."""
+    encrypted = (
+        "spark.network.crypto.enabled",
+        "spark.ssl.rpc.enabled",
+        "spark.authenticate.enableSaslEncryption",
+    )
+    if not any(_setting(session, key, "false") == "true" for key in encrypted):
+        _log.warning(
+            "security.ssl.internal.enabled is on, but Spark's own channels, over which the job's code and token "
+            "travel, are not encrypted: set spark.authenticate and spark.network.crypto.enabled, or "
+            "spark.ssl.rpc.enabled."
+        )
 
 
 def _is_local(session: SparkSession) -> bool:

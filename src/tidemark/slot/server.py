@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tidemark.checkpoint.messages import SlotDeclined
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
@@ -35,6 +37,7 @@ from tidemark.slot.host import SlotHost
 from tidemark.slot.memory_watch import MemoryWatch, resident_bytes
 from tidemark.slot.stacks import operator_stacks
 from tidemark.subtask.snapshots import acknowledgement
+from tidemark.tls import TlsFiles
 from tidemark.wire import PATIENCE_S, Connection, SharedConnection, WireClosed, connect, listen
 
 __all__ = ["SlotServer"]
@@ -57,10 +60,14 @@ class SlotServer:
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
                 (host), `query_ports`, `query_threads` (receiving, answering), `query_statistics`, `lease_s`
-                (seconds), `memory` (bytes, or None), `log_level`, `log_json`.
+                (seconds), `memory` (bytes, or None), `log_level`, `log_json`, `tls` (the fields of `TlsFiles`, or
+                None).
         """
         self._settings = settings
         self._token = bytes.fromhex(settings["token"])
+        tls = settings.get("tls")
+        self._tls = None if tls is None else msgspec.convert(tls, TlsFiles)
+        self._server_tls = None if self._tls is None else self._tls.server()
         self._scratch = Path(settings["scratch"])
         self._host = SlotHost(SystemClock(), FileSystemStorage(), self._scratch / "state")
         owner = LogOwner(settings["job_id"], lambda: max(0, self._host.current_attempt()), settings["slot"])
@@ -104,8 +111,9 @@ class SlotServer:
 
     def run(self) -> None:
         """Register with the driver and serve until it goes away. Never returns."""
-        Server(self._listeners, self._token, self._process, name="slot-data")
-        control = SharedConnection(connect(self._settings["driver"], self._token, PATIENCE_S))
+        Server(self._listeners, self._token, self._process, name="slot-data", tls=self._server_tls)
+        tls = None if self._tls is None else self._tls.client()
+        control = SharedConnection(connect(self._settings["driver"], self._token, PATIENCE_S, tls))
         self._control = control
         facts = {
             "slot": self._settings["slot"],
@@ -182,6 +190,7 @@ class SlotServer:
                 bind=self._settings["bind"],
                 attempt=self._host.current_attempt,
                 threads=ServerThreads(*self._settings.get("query_threads", ())),
+                tls=self._server_tls,
             )
             if self._settings.get("query_statistics", False):
                 self._query_server.statistics.enable()
