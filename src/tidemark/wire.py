@@ -23,7 +23,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tidemark.errors import TidemarkError
+from tidemark.errors import ConfigError, TidemarkError
+from tidemark.ports import parse_port_range
 from tidemark.proof import AuthenticationError, Response
 from tidemark.tls import TlsSocket, check_peer
 
@@ -224,24 +225,57 @@ class SharedConnection(Connection):
             super().send(header, body)
 
 
-def listen(address: str, backlog: int = _BACKLOG) -> tuple[socket.socket, str]:
-    """Bind and listen; port 0 picks one. Returns the socket and the address clients use."""
+def listen(address: str, backlog: int = _BACKLOG, *, option: str = "") -> tuple[socket.socket, str]:
+    """Bind and listen.
+
+    Args:
+        address: Where. A TCP address may name several ports, as port options do (`tcp:host:50100-50200,51234`), of
+            which the first free one is taken; 0 is any.
+        backlog: Connections the kernel keeps waiting.
+        option: Configuration key of the ports, for messages.
+
+    Returns:
+        The socket and the address clients use.
+
+    Raises:
+        ConfigError: None of the ports is free, or the host is not this one.
+        OSError: The path of a unix socket cannot be used.
+    """
     scheme, _, rest = address.partition(":")
-    host, _, port = rest.rpartition(":")
-    sock = socket.socket(socket.AF_UNIX if scheme == "unix" else socket.AF_INET, socket.SOCK_STREAM)
+    if scheme == "unix":
+        return _bound(socket.AF_UNIX, rest, backlog), address
+    host, _, ports = rest.rpartition(":")
+    taken: OSError | None = None
+    for port in parse_port_range(ports):
+        try:
+            sock = _bound(socket.AF_INET, (host, port), backlog)
+        except OSError as exc:
+            taken = exc
+        else:
+            return sock, f"tcp:{host}:{sock.getsockname()[1]}"
+    remedy = f" Give a wider range with {option}." if option else ""
+    raise ConfigError(
+        f"No free port on {host} among {_shortened(ports)} ({taken}).{remedy}", key=option or None
+    )
+
+
+def _shortened(ports: str) -> str:
+    return ports if len(ports) <= 60 else f"{ports[:50]}..."
+
+
+def _bound(family: int, where: str | tuple[str, int], backlog: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if scheme == "unix":
-            sock.bind(rest)
-            os.chmod(rest, 0o600)
-            sock.listen(backlog)
-            return sock, address
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, int(port)))
+        if isinstance(where, tuple):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(where)
+        if isinstance(where, str):
+            os.chmod(where, 0o600)
         sock.listen(backlog)
-        return sock, f"tcp:{host}:{sock.getsockname()[1]}"
     except BaseException:
         sock.close()
         raise
+    return sock
 
 
 def connect(

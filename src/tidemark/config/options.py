@@ -629,6 +629,24 @@ class Options:
             "driver for this long ends itself. Longer than the interval (Flink's default is 50 s)."
         )
     )
+    DRIVER_PORTS = (
+        _key("jobmanager.rpc.port")
+        .string_type()
+        .default_value("0")
+        .with_description(
+            "Port, range or list (`6123-6140`) for what a driver listens on for its slots, its tasks and `tidemark` "
+            "commands, on a cluster: up to three ports per job, each the first free one. 0 takes any."
+        )
+    )
+    SLOT_PORTS = (
+        _key("taskmanager.data.port")
+        .string_type()
+        .default_value("0")
+        .with_description(
+            "Port, range or list for the records that a slot takes from other machines; the first free one is used, so "
+            "that a machine needs as many as it has slots. 0 takes any."
+        )
+    )
     REST_ENABLED = (
         _key("rest.enabled")
         .boolean_type()
@@ -644,6 +662,15 @@ class Options:
         .default_value(8081)
         .within(0, 65535)
         .with_description("Port of the web server; if it is taken the next free one. 0 takes any.")
+    )
+    REST_BIND_PORT = (
+        _key("rest.bind-port")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Port, range or list for the web server (`8081-8090`), the first free one is used. Unset means `rest.port` "
+            "and those after it."
+        )
     )
     REST_BIND_ADDRESS = (
         _key("rest.bind-address")

@@ -28,9 +28,9 @@ from tidemark.errors import (
 )
 from tidemark.futures import CompletableFuture
 from tidemark.jobs import TOKEN_VARIABLE, JobRecord, list_jobs, token_bytes
+from tidemark.ports import check_port
 from tidemark.queryablestate.codec import StateCodec
 from tidemark.queryablestate.describe import StateDescription
-from tidemark.queryablestate.ports import check_port
 from tidemark.queryablestate.protocol import (
     MAX_QUERY,
     QUERIES,

@@ -25,10 +25,10 @@ from tidemark.errors import ConfigError, IllegalStateError, StateNotServedError
 from tidemark.futures import CompletableFuture
 from tidemark.job_logs import JobLog
 from tidemark.jobs import JobRecord, registry_directory, remove_record, write_record
+from tidemark.ports import parse_port_range
 from tidemark.private_files import private_directory
 from tidemark.processes import process_started, this_machine
 from tidemark.queryablestate.plain_values import query_plain
-from tidemark.queryablestate.ports import parse_port_range
 from tidemark.queryablestate.proxy import JobRoute, QueryableStateClientProxy
 from tidemark.rpc import MSGPACK, Handlers, Limits, Server, ServerThreads
 from tidemark.runtime.archive import ArchivedJobView, archive_of, write_archive
@@ -146,7 +146,7 @@ class JobControl:
         tls = self._endpoint.tls
         self._server_tls = None if tls is None else tls.server()
         rest = RestAccess(settings.configuration, at_once=self._endpoint.application_id is not None)
-        listener, self.address = wire.listen(self._endpoint.listen_at)
+        listener, self.address = wire.listen(self._endpoint.listen_at, option=Options.DRIVER_PORTS.key)
         try:
             if settings.configuration.get(Options.QUERYABLE_STATE_ENABLE):
                 self._proxy = self._open_proxy(settings)

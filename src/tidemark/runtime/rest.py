@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from tidemark.config import Configuration, Options
 from tidemark.config.tls import rest_tls
 from tidemark.errors import ConfigError
+from tidemark.ports import parse_port_range
 from tidemark.runtime.archive import ArchivedJobView
 from tidemark.runtime.job_view import LiveJobView
 from tidemark.runtime.web_jobs import DriverJobs
@@ -48,9 +49,11 @@ def server_settings(configuration: Configuration) -> ServerSettings:
     Raises:
         ConfigError: Other machines could reach it, and there is no token; or TLS lacks a file.
     """
+    ports = configuration.get(Options.REST_BIND_PORT)
     settings = ServerSettings(
         configuration.get(Options.REST_BIND_ADDRESS),
         configuration.get(Options.REST_PORT),
+        () if ports is None else tuple(parse_port_range(ports)),
         configuration.get(Options.REST_TOKEN),
         configuration.get(Options.METRICS_PREFIX),
         rest_tls(configuration),

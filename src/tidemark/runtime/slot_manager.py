@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from tidemark.config import Options
 from tidemark.errors import SlotLostError
 from tidemark.processes import kill_process
 from tidemark.protocol.events import SlotEvent, SlotLost, SlotMemoryUse
@@ -101,6 +102,7 @@ class SlotManager:
         limits: SlotLimits | None = None,
         log: SlotLogging | None = None,
         tls: TlsFiles | None = None,
+        data_ports: str = "0",
     ) -> None:
         """Start the control server.
 
@@ -115,9 +117,10 @@ class SlotManager:
             limits: Heartbeat, and patience with user code.
             log: What goes into the log files of slots.
             tls: What TCP connections to here and to slots are encrypted with.
+            data_ports: TCP ports for the records of a slot.
 
         Raises:
-            ConfigError: The files of TLS cannot be used.
+            ConfigError: The files of TLS cannot be used, or no port is free.
         """
         self._logging = log or SlotLogging()
         self._limits = limits or SlotLimits()
@@ -129,8 +132,9 @@ class SlotManager:
         self._bind = bind
         self._query_ports = query_ports
         self._tls = tls
+        self._data_ports = data_ports
         server_tls = None if tls is None else tls.server()
-        listener, self.address = listen(listen_at)
+        listener, self.address = listen(listen_at, option=Options.DRIVER_PORTS.key)
         self._slots: dict[int, _Slot] = {}
         self._memory: dict[int, SlotMemoryUse] = {}
         """What slots said last of their memory."""
@@ -166,6 +170,7 @@ class SlotManager:
                 "job_id": self._job_id,
                 "bind": self._bind,
                 "query_ports": self._query_ports,
+                "data_ports": self._data_ports,
                 "lease_s": self._limits.heartbeat_timeout_s,
                 "memory": self._limits.memory,
                 "log_level": self._logging.level,

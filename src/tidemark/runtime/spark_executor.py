@@ -16,6 +16,7 @@ from tidemark.clock import SystemClock
 from tidemark.config import ExecutionMode, Options
 from tidemark.config.tls import internal_tls
 from tidemark.errors import ConfigError
+from tidemark.ports import parse_port_range
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts, wants_directory
@@ -96,6 +97,8 @@ class SparkExecutor:
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
         limits = SlotLimits.of(settings.configuration)
+        for option in (Options.DRIVER_PORTS, Options.SLOT_PORTS):
+            parse_port_range(settings.configuration.get(option))
         tls = internal_tls(settings.configuration)
         if tls is not None:
             # What cannot be used is told before anything is started.
@@ -140,6 +143,7 @@ class SparkExecutor:
         job_id = job_id_of(leadership)
         token = secrets.token_bytes(32)
         host = _driver_host(session)
+        doors = f"{host}:{configuration.get(Options.DRIVER_PORTS)}"
         ports = ports_of(settings, Options.QUERYABLE_SERVER_PORTS)
         sockets = socket_directory(job_id) if _is_one_machine(session) else None
         if tls is not None:
@@ -150,13 +154,14 @@ class SparkExecutor:
         slots = SlotManager(
             job_id,
             token,
-            _listen_at(sockets, "slots", host),
+            _listen_at(sockets, "slots", doors),
             lambda wanted: _launch(session, [{**slot, **more} for slot in wanted]),
             "127.0.0.1" if _is_local(session) else None,
             ports,
             limits,
             SlotLogging.of(configuration),
             tls,
+            configuration.get(Options.SLOT_PORTS),
         )
 
         def release() -> None:
@@ -168,7 +173,7 @@ class SparkExecutor:
             execution: JobExecution
             engine: SparkEngine
             if choice.continuous:
-                listen_at = _listen_at(sockets, "tasks", host)
+                listen_at = _listen_at(sockets, "tasks", doors)
                 server_tls = None if tls is None else tls.server()
                 links = TaskLinks(token, listen_at, limits.heartbeat_interval_s, server_tls)
                 tasks = number_of_tasks(graph, settings)
@@ -189,7 +194,7 @@ class SparkExecutor:
             control = JobControl(
                 Endpoint(
                     token,
-                    _listen_at(sockets, "control", host),
+                    _listen_at(sockets, "control", doors),
                     host,
                     application,
                     tls,
@@ -296,8 +301,8 @@ def _is_one_machine(session: SparkSession) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _listen_at(sockets: ScratchDirectory | None, name: str, host: str) -> str:
-    return f"tcp:{host}:0" if sockets is None else f"unix:{sockets.name}/{name}.sock"
+def _listen_at(sockets: ScratchDirectory | None, name: str, doors: str) -> str:
+    return f"tcp:{doors}" if sockets is None else f"unix:{sockets.name}/{name}.sock"
 
 
 def _driver_host(session: SparkSession) -> str:

@@ -25,6 +25,7 @@ import msgspec
 from tidemark.checkpoint.messages import SlotDeclined
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
+from tidemark.config import Options
 from tidemark.errors import CheckpointError
 from tidemark.job_logs import JobLog, LogOwner, read_tail, slot_log
 from tidemark.processes import process_figures, process_started
@@ -59,9 +60,9 @@ class SlotServer:
 
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
-                (host), `query_ports`, `query_threads` (receiving, answering), `query_statistics`, `lease_s`
-                (seconds), `memory` (bytes, or None), `log_level`, `log_json`, `tls` (the fields of `TlsFiles`, or
-                None).
+                (host), `data_ports`, `query_ports`, `query_threads` (receiving, answering), `query_statistics`,
+                `lease_s` (seconds), `memory` (bytes, or None), `log_level`, `log_json`, `tls` (the
+                fields of `TlsFiles`, or None).
         """
         self._settings = settings
         self._token = bytes.fromhex(settings["token"])
@@ -79,7 +80,9 @@ class SlotServer:
         self._listeners = [unix]
         self._tcp_address: str | None = None
         if not settings["driver"].startswith("unix:"):
-            tcp, self._tcp_address = listen(f"tcp:{settings['bind']}:0")
+            tcp, self._tcp_address = listen(
+                f"tcp:{settings['bind']}:{settings.get('data_ports', '0')}", option=Options.SLOT_PORTS.key
+            )
             self._listeners.append(tcp)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._work: _Requests = queue.SimpleQueue()

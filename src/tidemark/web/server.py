@@ -38,6 +38,8 @@ class ServerSettings:
     bind: str = "127.0.0.1"
     port: int = 8081
     """The first to be tried; 0 takes any."""
+    ports: tuple[int, ...] = ()
+    """Those to be tried instead, and no others."""
     token: str | None = None
     metric_prefix: str = "flink"
     tls: TlsFiles | None = None
@@ -52,7 +54,9 @@ class ServerSettings:
             ConfigError: The address is not one of this machine, or no port is free.
         """
         family = socket.AF_INET6 if ":" in self.bind else socket.AF_INET
-        ports = [0] if self.port == 0 else range(self.port, min(self.port + _PORTS_TRIED, 65536))
+        ports = self.ports or (
+            [0] if self.port == 0 else range(self.port, min(self.port + _PORTS_TRIED, 65536))
+        )
         for port in ports:
             # By name: asyncio switches Nagle's algorithm off only where it is told that it is TCP, and an answer in
             # two pieces would wait 40 ms for the acknowledgement of the first one.
@@ -69,6 +73,11 @@ class ServerSettings:
                     f"rest.bind-address {self.bind} cannot be used: {exc}.", key="rest.bind-address"
                 ) from exc
             return listener
+        if self.ports:
+            raise ConfigError(
+                "None of the ports of rest.bind-port is free for the web server. Give a wider range.",
+                key="rest.bind-port",
+            )
         raise ConfigError(f"No port from {self.port} on is free for the web server.", key="rest.port")
 
 

@@ -25,6 +25,7 @@ from tests.unit.rpc.strangers import (
     stranger,
     until,
 )
+from tests.unit.runtime.test_query_options import free_ports
 
 from tidemark import wire
 from tidemark.config import Configuration
@@ -209,13 +210,23 @@ def test_a_silent_peer_is_given_up_in_time(files: TlsFiles) -> None:
 
 
 def test_a_slot_process_registers_and_is_reached_over_tls_only(files: TlsFiles) -> None:
-    manager = SlotManager(
-        JOB, TOKEN, "tcp:127.0.0.1:0", lambda w: list(launch_slots(iter(w))), "127.0.0.1", [0], tls=files
-    )
-    try:
+    taken, free, door = free_ports(3)
+    with socket.create_server(("127.0.0.1", taken)):
+        manager = SlotManager(
+            JOB,
+            TOKEN,
+            f"tcp:127.0.0.1:{taken},{door}",
+            lambda wanted: list(launch_slots(iter(wanted))),
+            "127.0.0.1",
+            [0],
+            tls=files,
+            data_ports=f"{taken},{free}",
+        )
         manager.ensure(1)
+    try:
         (address,) = manager.addresses()
-        assert address.tcp is not None
+        assert manager.address == f"tcp:127.0.0.1:{door}"
+        assert address.tcp == f"tcp:127.0.0.1:{free}"
         with pytest.raises(wire.WireClosed, match="certificate"):
             wire.connect(address.tcp, TOKEN, DEADLINE_S, nobody(files))
         elsewhere = SlotAddress("unix:/nowhere", address.tcp, "another machine")

@@ -13,6 +13,7 @@ import ssl
 import threading
 from collections.abc import Callable
 
+from tidemark.config import Options
 from tidemark.protocol.tasks import EndTask, Heartbeat, TaskCommand, TaskEvent, TaskLost
 from tidemark.rpc import Acceptor
 from tidemark.wire import Connection, WireClosed, listen
@@ -41,7 +42,7 @@ class TaskLinks:
             heartbeat_s: How often tasks hear that the driver is there.
             tls: Server side of TLS, if TCP connections are to be encrypted.
         """
-        listener, self.address = listen(listen_at)
+        listener, self.address = listen(listen_at, option=Options.DRIVER_PORTS.key)
         self._lock = threading.Lock()
         self._attempt = -1
         self._connected: dict[int, _Link] = {}
