@@ -686,6 +686,16 @@ class Options:
             "What callers of the web server must know: `Authorization: Bearer <token>`, or the form at /login."
         )
     )
+    ALLOWED_CLASSES = (
+        _key("state.restore.allowed-classes")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Modules and classes, with commas, that stored state may name beyond plain data; anything else is refused "
+            "before it is imported. `none` allows no other; unset allows everything. For snapshots that others could "
+            "have written."
+        )
+    )
     SSL_INTERNAL_ENABLED = (
         _key("security.ssl.internal.enabled")
         .boolean_type()

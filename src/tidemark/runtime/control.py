@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemark import wire
-from tidemark.config import ConfigOption, Options
+from tidemark.config import ConfigOption, Configuration, Options
 from tidemark.errors import ConfigError, IllegalStateError, StateNotServedError
 from tidemark.futures import CompletableFuture
 from tidemark.job_logs import JobLog
@@ -40,13 +40,22 @@ from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
 from tidemark.runtime.job_view import LiveJobView
 from tidemark.runtime.remote_view import answer_view
 from tidemark.runtime.rest import RestAccess
+from tidemark.state.allowed_classes import OPTION, allow_classes, allowed_classes, parse_allowed
 from tidemark.tls import TlsContext, TlsFiles
 
 if TYPE_CHECKING:
     from tidemark.api.executor import JobSettings
     from tidemark.runtime.runner import JobRunner
 
-__all__ = ["Endpoint", "JobControl", "ended_jobs", "live_jobs", "ports_of", "server_threads_of"]
+__all__ = [
+    "Endpoint",
+    "JobControl",
+    "ended_jobs",
+    "live_jobs",
+    "ports_of",
+    "restrict_classes",
+    "server_threads_of",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -352,6 +361,22 @@ def ended_jobs() -> list[EndedJob]:
     for control in list(_live.values()):
         control.settle()
     return list(_ended)
+
+
+def restrict_classes(configuration: Configuration) -> None:
+    """Let stored state of this process name only what `state.restore.allowed-classes` says.
+
+    Raises:
+        ConfigError: A job that runs in this process says something else.
+    """
+    wanted = parse_allowed(configuration.get(Options.ALLOWED_CLASSES))
+    if wanted != allowed_classes() and live_jobs():
+        raise ConfigError(
+            f"{OPTION} holds for a whole process, and a job that runs in this one has another value. Give both the "
+            "same, or run them in processes of their own.",
+            key=OPTION,
+        )
+    allow_classes(wanted)
 
 
 def ports_of(settings: JobSettings, option: ConfigOption[str]) -> list[int]:

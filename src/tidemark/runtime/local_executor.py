@@ -20,7 +20,7 @@ from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks, planned_mode
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
-from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of, restrict_classes, server_threads_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.leadership import Leadership, job_id_of, lead
@@ -50,6 +50,7 @@ class LocalExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""
         refuse_spark(graph)
+        restrict_classes(settings.configuration)
         tls = internal_tls(settings.configuration)
         server_tls = None if tls is None else tls.server()
         sweep_at_start(settings.configuration)

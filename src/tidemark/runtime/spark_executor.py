@@ -29,7 +29,7 @@ from tidemark.runtime.continuous.choice import (
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.spark_engine import ContinuousSparkEngine
 from tidemark.runtime.continuous.task_links import TaskLinks
-from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of, restrict_classes, server_threads_of
 from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
@@ -46,6 +46,7 @@ from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
 from tidemark.runtime.storage_plan import StoragePlan, check_travels, probe, storage_plan, warn_of_others
 from tidemark.scratch import ScratchDirectory
+from tidemark.state.allowed_classes import allowed_classes
 from tidemark.tls import TlsFiles
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class SparkExecutor:
         limits = SlotLimits.of(settings.configuration)
         for option in (Options.DRIVER_PORTS, Options.SLOT_PORTS):
             parse_port_range(settings.configuration.get(option))
+        restrict_classes(settings.configuration)
         tls = internal_tls(settings.configuration)
         if tls is not None:
             # What cannot be used is told before anything is started.
@@ -139,6 +141,7 @@ class SparkExecutor:
             "shipped_files": shipped_files,
             "query_threads": (threads.network, threads.query),
             "query_statistics": configuration.get(Options.QUERYABLE_STATISTICS),
+            "allowed_classes": allowed_classes(),
         }
         job_id = job_id_of(leadership)
         token = secrets.token_bytes(32)

@@ -37,6 +37,7 @@ from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
 from tidemark.slot.memory_watch import MemoryWatch, resident_bytes
 from tidemark.slot.stacks import operator_stacks
+from tidemark.state.allowed_classes import allow_classes
 from tidemark.subtask.snapshots import acknowledgement
 from tidemark.tls import TlsFiles
 from tidemark.wire import PATIENCE_S, Connection, SharedConnection, WireClosed, connect, listen
@@ -62,9 +63,10 @@ class SlotServer:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
                 (host), `data_ports`, `query_ports`, `query_threads` (receiving, answering), `query_statistics`,
                 `lease_s` (seconds), `memory` (bytes, or None), `log_level`, `log_json`, `tls` (the
-                fields of `TlsFiles`, or None).
+                fields of `TlsFiles`, or None), `allowed_classes` (a list, or None).
         """
         self._settings = settings
+        allow_classes(settings.get("allowed_classes"))
         self._token = bytes.fromhex(settings["token"])
         tls = settings.get("tls")
         self._tls = None if tls is None else msgspec.convert(tls, TlsFiles)
