@@ -43,6 +43,9 @@ class _Connected(Protocol):
     def getpeername(self) -> Any:
         """Address of the other end."""
 
+    def getsockname(self) -> Any:
+        """Address of this end."""
+
 
 class AuthenticationError(TidemarkError):
     """The peer does not know the job's token."""
@@ -102,7 +105,7 @@ class Response:
         return hmac.compare_digest(digest, self._expected)
 
 
-def own_binding(sock: socket.socket) -> bytes:
+def own_binding(sock: _Connected) -> bytes:
     """What a server binds the proofs on an accepted socket to: its own loopback address, else nothing."""
     endpoint, loopback = _endpoint(sock.family, sock.getsockname())
     return endpoint if loopback else b""

@@ -86,9 +86,7 @@ class Connection:
     __slots__ = ("_max_body", "_socket", "address")
 
     def __init__(self, sock: Stream, address: str, max_body: int = MAX_BODY) -> None:
-        if isinstance(sock, ssl.SSLSocket):
-            sock = TlsSocket(sock)
-        elif isinstance(sock, socket.socket) and sock.family == socket.AF_UNIX:
+        if isinstance(sock, socket.socket) and sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         self._socket = sock
@@ -344,15 +342,10 @@ def _dial(address: str, deadline: float, tls: ssl.SSLContext | None) -> Stream:
 
 
 def _encrypted(sock: socket.socket, host: str, deadline: float, tls: ssl.SSLContext) -> TlsSocket:
-    inner = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
-    stream = TlsSocket(inner)
-    try:
-        stream.settimeout(_left(deadline))
-        stream.do_handshake()
-        check_peer(inner)
-    except BaseException:
-        stream.close()
-        raise
+    sock.settimeout(_left(deadline))
+    stream = TlsSocket(sock, tls, server_name=host)
+    stream.do_handshake()
+    check_peer(stream.peer)
     return stream
 
 

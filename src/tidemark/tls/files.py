@@ -209,16 +209,16 @@ class TlsFiles:
         )
 
 
-def check_peer(sock: ssl.SSLSocket | ssl.SSLObject) -> None:
+def check_peer(peer: ssl.SSLObject) -> None:
     """Make sure, behind its handshake, that the peer has one of the certificates that are believed.
 
     Raises:
         ConnectionError: It has another one.
     """
-    context = sock.context
+    context = peer.context
     if not isinstance(context, TlsContext) or not context.fingerprints:
         return
-    certificate = sock.getpeercert(binary_form=True) or b""
+    certificate = peer.getpeercert(binary_form=True) or b""
     for fingerprint in context.fingerprints:
         if _DIGESTS[len(fingerprint)](certificate).hexdigest() == fingerprint:
             return
