@@ -11,8 +11,10 @@ from tidemark.api.job import JobClient
 from tidemark.api.specs import SinkSpec, SparkSourceSpec
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
+from tidemark.config.file_systems import file_system_options
 from tidemark.config.tls import internal_tls
 from tidemark.errors import ConfigError
+from tidemark.paths import use_file_systems
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import LocalArtifacts
@@ -53,6 +55,7 @@ class LocalExecutor:
         restrict_classes(settings.configuration)
         tls = internal_tls(settings.configuration)
         server_tls = None if tls is None else tls.server()
+        use_file_systems(file_system_options(settings.configuration))
         sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         probe(storage, settings)

@@ -14,8 +14,10 @@ from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.clock import SystemClock
 from tidemark.config import ExecutionMode, Options
+from tidemark.config.file_systems import file_system_options
 from tidemark.config.tls import internal_tls
 from tidemark.errors import ConfigError
+from tidemark.paths import use_file_systems
 from tidemark.ports import parse_port_range
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
@@ -91,6 +93,7 @@ class SparkExecutor:
 
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
+        use_file_systems(file_system_options(settings.configuration))
         sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         check_travels(storage)

@@ -31,6 +31,7 @@ _PLAIN = frozenset(
         "copyreg._reconstructor",
         "decimal.Decimal",
         "fractions.Fraction",
+        "tidemark.types.row.row_of",
         "uuid.SafeUUID",
         "uuid.UUID",
     }
