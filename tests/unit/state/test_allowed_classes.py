@@ -105,7 +105,7 @@ def test_functions_of_our_own_modules_are_no_values() -> None:
 def test_descriptions_of_serializers_name_only_what_is_allowed() -> None:
     ours = dump_serializer_snapshot(serializer_for(Types.ROW([Types.LONG(), Types.STRING()])))
     name = b"antigravity.Snapshot"
-    foreign = ours[:1] + len(name).to_bytes(2, "big") + name + bytes(8)
+    foreign = ours[:1] + len(name).to_bytes(4, "big") + name + bytes(8)
     allow_classes(())
 
     load_serializer_snapshot(ours)
