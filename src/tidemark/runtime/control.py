@@ -370,7 +370,7 @@ def restrict_classes(configuration: Configuration) -> None:
         ConfigError: A job that runs in this process says something else.
     """
     wanted = parse_allowed(configuration.get(Options.ALLOWED_CLASSES))
-    if wanted != allowed_classes() and live_jobs():
+    if wanted != allowed_classes() and any(not job.status.is_terminal_state() for job in live_jobs()):
         raise ConfigError(
             f"{OPTION} holds for a whole process, and a job that runs in this one has another value. Give both the "
             "same, or run them in processes of their own.",

@@ -1,7 +1,7 @@
 """A TLS connection that one thread may read while another one writes, with few system calls.
 
-The OpenSSL object behind a connection must not be used by two threads at once, and a `ssl.SSLSocket` that blocks in
-`recv` keeps it for as long as nothing arrives. It also reads and writes the kernel's socket a record of 16 kB at a
+The OpenSSL object behind a connection must not be used by two threads at once, and a TLS socket of Python's that blocks
+in `recv` keeps it for as long as nothing arrives. It also reads and writes the kernel's socket a record of 16 kB at a
 time, and a peer wakes up for each. So here OpenSSL only works in memory, under a lock, and the socket is read and
 written in large pieces without it.
 

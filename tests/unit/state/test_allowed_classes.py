@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.property.hostile import nothing_is_unpickled
+from tests.unit.rpc.strangers import until
 from tests.unit.state_processor.test_diff_of_pickles import UNTYPED, Trap, savepoint
 
 from tidemark import (
@@ -28,6 +29,7 @@ from tidemark import (
 from tidemark.checkpoint.inspection import describe, verify
 from tidemark.cli.main import cli
 from tidemark.errors import ConfigError, ForbiddenClassError
+from tidemark.runtime.control import live_jobs
 from tidemark.state.allowed_classes import allow_classes, loads, parse_allowed
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot, load_serializer_snapshot
 from tidemark.state.serializers.registry import serializer_for
@@ -143,7 +145,11 @@ def run(stored: str, allowed: str) -> list[Any]:
     env.set_max_parallelism(128)
     env.set_parallelism(1)
     keyed = env.from_collection([1], Types.LONG()).key_by(lambda n: n, Types.LONG())
-    return list(keyed.process(Last(), Types.LONG()).uid("op").execute_and_collect())
+    try:
+        return list(keyed.process(Last(), Types.LONG()).uid("op").execute_and_collect())
+    finally:
+        # Results are there a moment before the job has ended.
+        until(lambda: not live_jobs())
 
 
 def test_a_job_restores_what_is_allowed_and_names_what_is_not(stored: str) -> None:
