@@ -25,7 +25,6 @@ import msgspec
 from tidemark.checkpoint.messages import SlotDeclined
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
-from tidemark.config import Options
 from tidemark.errors import CheckpointError
 from tidemark.job_logs import JobLog, LogOwner, read_tail, slot_log
 from tidemark.processes import process_figures, process_started
@@ -83,7 +82,7 @@ class SlotServer:
         self._tcp_address: str | None = None
         if not settings["driver"].startswith("unix:"):
             tcp, self._tcp_address = listen(
-                f"tcp:{settings['bind']}:{settings.get('data_ports', '0')}", option=Options.SLOT_PORTS.key
+                f"tcp:{settings['bind']}:{settings.get('data_ports', '0')}", option="taskmanager.data.port"
             )
             self._listeners.append(tcp)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
