@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +27,7 @@ from tidemark.errors import ConfigError, TidemarkError
 from tidemark.job_logs import prune_logs
 from tidemark.jobs import list_jobs, registry_directory
 from tidemark.paths import is_local, join, local_path, name_of
-from tidemark.private_files import open_private, private_directory
+from tidemark.private_files import open_private, private_directory, replace_private
 from tidemark.processes import is_process_alive, process_started, this_machine
 from tidemark.runtime.claim import areas_of, newest_claim
 from tidemark.runtime.places import open_place
@@ -101,11 +100,8 @@ class Belongings:
             return
         try:
             private_directory(registry_directory())
-            directory = private_directory(registry_directory() / "places")
-            handle, temporary = tempfile.mkstemp(prefix=".", dir=directory)
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.encode(note))
-            os.replace(temporary, _path(note.job_id))
+            private_directory(registry_directory() / "places")
+            replace_private(_path(note.job_id), msgspec.json.encode(note))
         except (OSError, ConfigError) as exc:
             _log.warning("What job %s leaves behind if it is killed will not be found: %s", note.job_id, exc)
 
