@@ -52,7 +52,12 @@ def test_a_job_is_found_by_a_unique_prefix(tide: Command, running_job: str) -> N
     assert [node["uid"] for node in facts["nodes"]] == ["numbers", "count", "out"]
     assert [sink["guarantee"] for sink in facts["sinks"]] == ["at-least-once"]
     assert facts["progress"]["records"] > 0
-    assert f"Id                 {running_job}" in tide("info", running_job).stdout
+    counting = next(operator for operator in facts["operators"] if operator["uid"] == "count")
+    assert counting["records_in"] > 0
+    assert counting["lag_ms"] is None
+    shown = tide("info", running_job).stdout
+    assert f"Id                 {running_job}" in shown
+    assert "OPERATOR       RECORDS IN" in shown
 
 
 def test_an_unknown_job_has_its_own_exit_code(tide: Command, running_job: str) -> None:
