@@ -30,6 +30,7 @@
     ├─ JobNotFoundError
     └─ ExecutionError (RuntimeError)             JobExecutionException
        ├─ SlotLostError
+       ├─ SparkLostError
        └─ StaleChannelError
 
 The right-hand column holds the names Flink users know, or other names; they are aliases of the class on their line.
@@ -68,6 +69,7 @@ __all__ = [
     "SchemaIncompatibleError",
     "SerializationError",
     "SlotLostError",
+    "SparkLostError",
     "StaleChannelError",
     "StateError",
     "StateMigrationException",
@@ -486,6 +488,12 @@ class SlotLostError(ExecutionError):
     """A slot process died or stopped answering; the attempt ends and the restart strategy decides."""
 
     code = "SLOT_LOST"
+
+
+class SparkLostError(ExecutionError):
+    """The JVM of Spark's driver has ended, or its context was stopped: no attempt can run in this process any more."""
+
+    code = "SPARK_LOST"
 
 
 class StaleChannelError(ExecutionError):
