@@ -31,6 +31,7 @@
     ├─ JobNotFoundError
     └─ ExecutionError (RuntimeError)             JobExecutionException
        ├─ SlotLostError
+       ├─ SparkLostError
        └─ StaleChannelError
 
 The right-hand column holds the names Flink users know, or other names; they are aliases of the class on their line.
@@ -70,6 +71,7 @@ __all__ = [
     "SchemaIncompatibleError",
     "SerializationError",
     "SlotLostError",
+    "SparkLostError",
     "StaleChannelError",
     "StateError",
     "StateMigrationException",
@@ -494,6 +496,12 @@ class SlotLostError(ExecutionError):
     """A slot process died or stopped answering; the attempt ends and the restart strategy decides."""
 
     code = "SLOT_LOST"
+
+
+class SparkLostError(ExecutionError):
+    """The JVM of Spark's driver has ended, or its context was stopped: no attempt can run in this process any more."""
+
+    code = "SPARK_LOST"
 
 
 class StaleChannelError(ExecutionError):

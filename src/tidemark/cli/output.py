@@ -229,6 +229,9 @@ class TextRenderer(Renderer):
             click.echo("Plan")
             guarantees = {sink["id"]: sink["guarantee"] for sink in facts["sinks"]}
             _echo(columns([_plan_row(node, guarantees) for node in facts["nodes"]], "  "))
+        if facts.get("operators"):
+            header = ("OPERATOR", "RECORDS IN", "OUT", "IN/S", "OUT/S", "WATERMARK", "BEHIND")
+            _echo(columns([header, *[_operator_row(operator) for operator in facts["operators"]]]))
 
     def checkpoints(self, records: list[dict[str, Any]]) -> None:
         """A table, newest first; the reason of a failure below its line."""
@@ -554,6 +557,19 @@ def _plan_row(node: dict[str, Any], guarantees: dict[int, str]) -> tuple[Any, ..
         f"x{node['parallelism']}",
         f"<- {inputs}" if inputs else "",
         guarantees.get(node["id"], ""),
+    )
+
+
+def _operator_row(operator: dict[str, Any]) -> tuple[Any, ...]:
+    lag, watermark = operator["lag_ms"], operator["watermark"]
+    return (
+        operator["name"],
+        f"{operator['records_in']:,}",
+        f"{operator['records_out']:,}",
+        f"{operator['records_in_per_second']:,.0f}",
+        f"{operator['records_out_per_second']:,.0f}",
+        "the end" if lag is None and watermark is not None else date_time(watermark),
+        duration(lag),
     )
 
 

@@ -36,7 +36,7 @@ from tidemark.runtime.control_client import MAX_MESSAGE
 from tidemark.runtime.driver_log import open_driver_log
 from tidemark.runtime.erasure import erase_key
 from tidemark.runtime.history import EndedJob, remember
-from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
+from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary, operator_facts
 from tidemark.runtime.job_view import LiveJobView
 from tidemark.runtime.remote_view import answer_view
 from tidemark.runtime.rest import RestAccess
@@ -260,6 +260,7 @@ class JobControl:
         facts = job_facts(self._job, self._endpoint.application_id)
         return {
             **facts,
+            "operators": operator_facts(self._shown.facts()),
             "control_address": self.address,
             "query_port": self.query_port,
             "web_address": self.web_address,

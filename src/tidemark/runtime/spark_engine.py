@@ -20,6 +20,7 @@ from tidemark.protocol.events import SlotEvent
 from tidemark.protocol.frames import CutRequest, EraseRequest
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.engine import EpochResult, EpochWork
+from tidemark.runtime.session import lost
 from tidemark.runtime.sinks.dataframes import frame_schema
 from tidemark.runtime.sinks.factory import wants_frame
 from tidemark.runtime.sinks.task import row_tag, small_tag
@@ -292,6 +293,10 @@ class SparkEngine:
     def events(self) -> list[SlotEvent]:
         """What slots said since the last call."""
         return self._slots.events()
+
+    def lost(self) -> str | None:
+        """Whether Spark itself is gone."""
+        return lost(self._session)
 
     def interrupt(self) -> None:
         """Cancel the running Spark job, from another thread."""
