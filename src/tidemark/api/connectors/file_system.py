@@ -257,7 +257,7 @@ class FileSink(Sink):
             self._sink = sink
 
         def with_bucket_check_interval(self, interval: TimeLike) -> Self:
-            """How often the rolling policy is asked whether files in progress are too old or idle; a minute if not said.
+            """How often the rolling policy is asked whether files in progress are too old or idle; a minute by default.
 
             Raises:
                 ConfigError: Not positive.
