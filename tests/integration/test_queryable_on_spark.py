@@ -65,7 +65,7 @@ class QueryableCount(KeyedProcessFunction):
 def running(checkpoints: str, **settings: str) -> Iterator[Any]:
     """A running job with the queryable states "counts" and "threads", keys 0 to 9, in two slots."""
     keys = {"execution.target": "spark", "execution.mode": "epochs", "queryable-state.enable": "true"}
-    settings = {**keys, "state.checkpoints.dir": checkpoints, **settings}
+    settings = {**keys, "state.backend": "filesystem", "state.checkpoints.dir": checkpoints, **settings}
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
     env.set_parallelism(2)
     env.enable_checkpointing(300)
