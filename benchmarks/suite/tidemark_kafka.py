@@ -29,7 +29,8 @@ from tidemark.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaS
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 PATIENCE_S = 120.0
-WARM_S = 3
+WARM_S = 15
+"""Until broker and job are compiled and connected."""
 SENDER = Path(__file__).with_name("kafka_ticker.py")
 
 
