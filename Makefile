@@ -48,7 +48,7 @@ SEED := $(shell shuf -i 1-999999999 -n 1)
 endif
 FACTOR ?= 10
 CHAOS := tests/property tests/recovery/test_random_schedules.py tests/recovery/test_threaded_chaos.py \
-	tests/recovery/test_file_sink.py tests/programs/test_rule_matching.py
+	tests/recovery/test_file_sink.py tests/programs/test_rule_matching.py tests/unit/state_processor/test_damage.py tests/s3/test_s3_jobs.py
 
 chaos: setup ## search at random for what breaks (no JVM; SEED=n replays, FACTOR=n times make test)
 	@echo "make chaos SEED=$(SEED) FACTOR=$(FACTOR)"

@@ -77,7 +77,7 @@ def main():
         capacity=1000,
         output_type=Types.STRING(),
     )
-    results.print()
+    results.uid("inference").print()
     env.execute()
     server.shutdown()
     server.server_close()

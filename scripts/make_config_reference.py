@@ -51,7 +51,7 @@ SECTIONS = (
     ("State backends", ("state.backend", "akka.", "taskmanager.")),
     (
         "Checkpoints and savepoints",
-        ("state.checkpoints", "state.savepoints", "execution.checkpointing", "fs."),
+        ("state.checkpoints", "state.savepoints", "execution.checkpointing", "fs.", "s3."),
     ),
     ("Restart strategy", ("restart-strategy",)),
     ("Execution", ("execution.", "parallelism.", "pipeline.", "task.", "heartbeat.", "metrics.")),

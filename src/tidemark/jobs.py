@@ -9,14 +9,13 @@ whose driver is gone counts as absent and is removed by whoever notices.
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from tidemark.errors import ConfigError, JobNotFoundError
-from tidemark.private_files import open_private, private_directory
+from tidemark.private_files import open_private, private_directory, replace_private
 from tidemark.processes import is_process_alive, this_machine
 
 __all__ = [
@@ -80,12 +79,8 @@ def write_record(record: JobRecord) -> Path:
         ConfigError: The directory is not this user's own.
     """
     directory = private_directory(registry_directory())
-    # mkstemp creates the file for its owner only, and a reader sees the old record or the new one.
-    handle, temporary = tempfile.mkstemp(prefix=".", dir=directory)
-    with os.fdopen(handle, "wb") as file:
-        file.write(msgspec.json.encode(record))
     path = directory / f"{record.job_id}.json"
-    os.replace(temporary, path)
+    replace_private(path, msgspec.json.encode(record))
     return path
 
 

@@ -7,12 +7,29 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["absolute", "is_local", "join", "local_path", "name_of", "parent", "remote", "same_host"]
+__all__ = [
+    "absolute",
+    "is_local",
+    "join",
+    "local_path",
+    "name_of",
+    "parent",
+    "remote",
+    "same_host",
+    "use_file_systems",
+]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+Options = Mapping[str, Mapping[str, Any]]
+"""Scheme -> what its file system is made with."""
+
+_options: dict[str, Mapping[str, Any]] = {}
+_load: Callable[[], Options] = dict
 
 
 def join(base: str, *parts: str) -> str:
@@ -72,12 +89,26 @@ def absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
-def remote(path: str, **options: Any) -> tuple[Any, str]:
+def use_file_systems(options: Options | Callable[[], Options]) -> None:
+    """Make file systems of these schemes with these options from now on: credentials, endpoints and the like.
+
+    For the whole process, as in Flink: of two jobs in one process the one that started last decides.
+
+    Args:
+        options: By scheme, or what tells them when the first remote path is met, unless they are known by then.
+    """
+    global _load
+    if callable(options):
+        _load = options
+    else:
+        _options.update(options)
+
+
+def remote(path: str) -> tuple[Any, str]:
     """The fsspec file system of a path that is not local, and the path as that file system wants it.
 
     Args:
         path: A URI.
-        options: Credentials, endpoints and the like, as the file system takes them.
 
     Raises:
         ImportError: The driver of that scheme is not installed.
@@ -86,5 +117,10 @@ def remote(path: str, **options: Any) -> tuple[Any, str]:
     # Imported on use: local jobs, the common case, never pay for it.
     import fsspec
 
-    filesystem, name = fsspec.core.url_to_fs(path, **options)
+    global _load
+    scheme = urlsplit(path).scheme
+    if scheme not in _options:
+        _options.update(_load())
+        _load = dict
+    filesystem, name = fsspec.core.url_to_fs(path, **_options.get(scheme, {}))
     return filesystem, str(name)

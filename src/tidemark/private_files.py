@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +30,7 @@ __all__ = [
     "open_private",
     "private_directory",
     "remove_tree_at",
+    "replace_private",
     "who_else_may_replace",
 ]
 
@@ -101,6 +103,23 @@ def open_private(path: str | os.PathLike[str], flags: int) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def replace_private(path: Path, data: bytes) -> None:
+    """Write a file for this user alone, in one step: a reader sees the old one or the new one.
+
+    Raises:
+        OSError: It cannot be written, for example on a full disk; nothing is left of the attempt.
+    """
+    handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def make_directories(path: str | os.PathLike[str], mode: int) -> None:

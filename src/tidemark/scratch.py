@@ -4,6 +4,8 @@ Each holds a file `.owner` on which its process keeps an advisory lock for as lo
 of the lock however the process ends. So a directory whose lock can be taken is certainly dead, whatever process
 numbers have been used again meanwhile. The file gets its name when it is locked, hence no sweep sees it unlocked
 while its owner is just beginning. A directory that several processes use has as many owners, who share the lock.
+
+A signal that ends a process leaves Python no time to tidy up; a driver calls `tidy_up_after_signals` for that.
 """
 
 from __future__ import annotations
@@ -12,16 +14,26 @@ import fcntl
 import logging
 import os
 import shutil
+import signal
 import stat
+import subprocess
 import tempfile
 import threading
 import weakref
 from contextlib import suppress
+from types import FrameType
 
 from tidemark.errors import ConfigError
 from tidemark.private_files import open_private, private_directory
 
-__all__ = ["ScratchDirectory", "leave_directory", "scratch_for_life", "share_directory", "sweep_scratch"]
+__all__ = [
+    "ScratchDirectory",
+    "leave_directory",
+    "scratch_for_life",
+    "share_directory",
+    "sweep_scratch",
+    "tidy_up_after_signals",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +57,7 @@ class ScratchDirectory:
         """
         assert prefix.startswith(_PREFIX)
         self.name = tempfile.mkdtemp(prefix=prefix, dir=base)
+        _living[self.name] = os.getpid()
         self._lock = _lock_owner(self.name)
         self._finalizer = weakref.finalize(self, _remove, self.name, self._lock, os.getpid())
 
@@ -55,6 +68,7 @@ class ScratchDirectory:
     def hand_over(self) -> None:
         """The directory belongs to a child that has inherited the lock: let go of it without removing it."""
         if self._finalizer.detach() is not None:
+            _living.pop(self.name, None)
             os.close(self._lock)
 
     def __enter__(self) -> str:
@@ -76,6 +90,39 @@ def scratch_for_life(prefix: str, base: str | None = None) -> str:
 
 
 _for_life: list[ScratchDirectory] = []
+_living: dict[str, int] = {}
+"""Path and process of every scratch directory that is not removed yet."""
+
+
+def tidy_up_after_signals() -> None:
+    """Have the scratch directories of this process removed when SIGTERM or SIGHUP ends it.
+
+    It ends as it would have, by the signal and at once: its jobs are not cancelled and keep their checkpoints. Signals
+    that somebody handles, or ignores, stay as they are. Call it from the main thread; elsewhere nothing happens.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Only the main thread may say what a signal does.
+        with suppress(ValueError):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _end)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    mine = [name for name, owner in list(_living.items()) if owner == os.getpid()]
+    if mine:
+        # Another process does it, when this one is gone and so its end of the pipe: until then threads of jobs use the
+        # directories, and one that misses its files would report a failure and act on it.
+        with suppress(OSError):
+            subprocess.Popen(
+                ["/bin/sh", "-c", 'cat > /dev/null; rm -rf -- "$@"', "tidemark-tidy-up", *mine],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+    os.kill(os.getpid(), number)
 
 
 def share_directory(directory: str | os.PathLike[str]) -> None:
@@ -188,5 +235,6 @@ def _removed_as_dead(entry: os.DirEntry[str]) -> bool:
 def _remove(name: str, lock: int, owner: int) -> None:
     # A forked child runs this at its end, too, but the directory is its parent's.
     if os.getpid() == owner:
+        _living.pop(name, None)
         shutil.rmtree(name, ignore_errors=True)
         os.close(lock)

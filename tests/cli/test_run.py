@@ -156,23 +156,45 @@ def test_a_savepoint_that_is_missing_or_does_not_fit_is_told_without_a_traceback
     assert dropped.exit_code == 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_cancels_the_job(program: Write, number: signal.Signals, code: int) -> None:
+LOCAL = ("-D", "execution.target=local")
+
+
+@pytest.mark.parametrize(
+    ("command", "number", "code", "history"),
+    [
+        (("-m", "tidemark.cli", "run", *LOCAL), signal.SIGINT, 130, ["CANCELED"]),
+        (("-m", "tidemark.cli", "run", *LOCAL), signal.SIGTERM, 143, ["CANCELED"]),
+        ((), signal.SIGTERM, -signal.SIGTERM, []),
+    ],
+    ids=["run-int", "run-term", "alone-term"],
+)
+def test_a_signal_ends_the_job_and_leaves_no_directory(
+    program: Write,
+    tmp_path: Path,
+    command: tuple[str, ...],
+    number: signal.Signals,
+    code: int,
+    history: list[str],
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tidemark.cli", "run", "-D", "execution.target=local", str(program())],
+        [sys.executable, *command, str(program())],
         stdout=subprocess.DEVNULL,
-        env=process_environment(),
+        env=process_environment() | {"TMPDIR": str(temporary), "TIDEMARK_EXECUTION_TARGET": "local"},
         # A suite that runs in the background of a shell ignores SIGINT, and children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     until(lambda: bool(list_jobs()))
     until_processed(list_jobs()[0].job_id)
+    assert list(temporary.glob("tidemark-local-*"))
 
     process.send_signal(number)
 
     assert process.wait(60) == code
-    assert [job.status for job in read_history()] == ["CANCELED"]
+    assert [job.status for job in read_history()] == history
     assert list_jobs() == []
+    until(lambda: not list(temporary.iterdir()))
 
 
 def test_a_misspelt_key_is_refused_before_the_program_runs(tide: Command, program: Write) -> None:

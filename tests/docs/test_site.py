@@ -69,7 +69,8 @@ def test_search_finds_pages_options_and_every_public_name_offline(site: Path) ->
 
 
 def test_code_of_two_systems_stands_side_by_side(site: Path) -> None:
-    for page in ("flink-java", "spark-transform-with-state", "kafka-streams"):
-        text = (site / "coming-from" / f"{page}.html").read_text(encoding="utf-8")
+    pages = [f"coming-from/{name}" for name in ("flink-java", "spark-transform-with-state", "kafka-streams")]
+    for page in (*pages, "guides/porting-from-pyflink"):
+        text = (site / f"{page}.html").read_text(encoding="utf-8")
 
         assert text.count('class="beside"') >= 2, page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -133,6 +134,9 @@ def test_old_classes_that_are_deleted_too_early_are_missed(
         found(program(AFTER), 2, BACKENDS[backend](), old)
 
     assert isinstance(failure.value.__cause__, StateMigrationException)
+    printed = "".join(traceback.format_exception(failure.value))
+    assert "tidemark.errors.StateMigrationException: " in printed
+    assert "SchemaIncompatibleError" not in printed
 
 
 def test_a_serializer_is_stored_with_its_old_snapshot_and_read_when_needed(program: Any) -> None:

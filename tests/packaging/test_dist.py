@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -82,8 +83,28 @@ def test_extras_are_those_the_documentation_names(built) -> None:
     assert extras == named | {"dev"}
 
 
-def test_the_readmes_program_runs_where_only_the_wheel_is_installed(built, tmp_path) -> None:
-    python = _environment_with(built[0], tmp_path / "venv")
+@pytest.fixture(scope="module")
+def python(built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has the wheel."""
+    return _environment_with(built[0], tmp_path_factory.mktemp("user") / "venv")
+
+
+def test_the_wheel_tells_mypy_its_types(python, tmp_path) -> None:
+    """Outside of the repository, whose settings and sources it must not see."""
+    program = tmp_path / "user_program.py"
+    program.write_bytes((ROOT / "tests" / "packaging" / "user_program.py").read_bytes())
+
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), "--cache-dir",
+         str(tmp_path / "cache"), program.name],
+        cwd=tmp_path, env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "MYPYPATH")},
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_readmes_program_runs_where_only_the_wheel_is_installed(python, tmp_path) -> None:
     program, output = (
         next(block for block in blocks(ROOT / "README.md") if block.words == words)
         for words in (("python",), ("text", "output"))
@@ -101,7 +122,7 @@ def test_the_readmes_program_runs_where_only_the_wheel_is_installed(built, tmp_p
 
     *printed, where = ran.stdout.splitlines()
     assert (ran.returncode, printed) == (0, output.text.splitlines()), ran.stderr
-    assert Path(where).is_relative_to(tmp_path / "venv")
+    assert Path(where).is_relative_to(python.parents[1])
 
 
 def _environment_with(wheel: Path, place: Path) -> Path:
@@ -122,6 +143,41 @@ def _environment_with(wheel: Path, place: Path) -> Path:
 def _version() -> str:
     text = (ROOT / "src" / "tidemark" / "__init__.py").read_text(encoding="utf-8")
     return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)[1]
+
+
+# What may stand first in a line of a Dockerfile.
+INSTRUCTIONS = {
+    "ADD",
+    "ARG",
+    "CMD",
+    "COPY",
+    "ENTRYPOINT",
+    "ENV",
+    "EXPOSE",
+    "FROM",
+    "LABEL",
+    "RUN",
+    "USER",
+    "VOLUME",
+    "WORKDIR",
+}
+
+
+def test_the_image_is_described_in_instructions_that_docker_reads() -> None:
+    """There is no docker to build it with: its form, and that of its shell lines, is all that is checked."""
+    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    lines = [line.split(None, 1) for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+
+    assert {name for name, _ in lines} <= INSTRUCTIONS
+    assert lines[0][0] == "FROM"
+    for name, argument in lines:
+        if name in ("ENTRYPOINT", "CMD"):
+            assert all(isinstance(word, str) for word in json.loads(argument))
+        if name == "RUN":
+            shell = re.sub(r"^(--\S+\s+)+", "", argument)
+            subprocess.run(["sh", "-n", "-c", shell], check=True)
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)", text, re.MULTILINE))
+    assert set(re.findall(r"from=(\w+)", text)) <= stages
 
 
 def test_the_image_runs_the_wheel_and_names_no_registry() -> None:

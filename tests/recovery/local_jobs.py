@@ -66,7 +66,9 @@ def board(name):
 
 def lane_threads(others=()):
     """Threads that run user code of local jobs, except those of earlier tests in the same process (`others`)."""
-    return [t for t in threading.enumerate() if t.name == "local-slots" and t not in others]
+    return [
+        t for t in threading.enumerate() if t.name in ("local-slots", "local-questions") and t not in others
+    ]
 
 
 def local_env(settings=None, parallelism=1, backend=None):

@@ -63,6 +63,7 @@ class BlocksIn(KeyedProcessFunction, CheckpointedFunction, CheckpointListener):
 
     def open(self, runtime_context):
         self.reach("open")
+        runtime_context.get_metrics_group().gauge("level", lambda: self.reach("gauge"))
 
     def process_element(self, value, ctx):
         self.reach("process_element")
@@ -186,6 +187,30 @@ def test_info_and_cancel_are_served_while_user_code_blocks(seen, place, caplog):
     if place != "checkpoint lock":
         assert "the blocked one" in caplog.text, "the log names the operator that hangs"
         assert "in block" in caplog.text, "and shows where"
+
+
+def test_a_gauge_that_blocks_holds_up_neither_info_nor_cancel(seen):
+    env = local_env(IMPATIENT)
+    numbers = env.add_source(Numbers(seen.name, bounded=False), type_info=Types.LONG())
+    env.enable_checkpointing(20)
+    numbers.key_by(lambda n: n % 3, Types.LONG()).process(BlocksIn(seen.name, "gauge"), Types.LONG()).print()
+    client = env.execute_async("gauge")
+    seen.wait_set("emitted")
+
+    for _ in range(3):
+        assert while_blocked(seen, lambda: job_facts(client.runner))["status"] == "RUNNING"
+    assert seen.values["blocked"]
+
+    while_blocked(seen, lambda: client.cancel().result(DEADLINE))
+    assert client.get_job_status().result() is JobStatus.CANCELED
+
+
+def test_a_gauge_that_blocks_at_the_end_of_a_job_does_not_hold_up_its_cancellation(seen):
+    client = submit(seen, "gauge", IMPATIENT)
+
+    while_blocked(seen, lambda: client.cancel().result(DEADLINE))
+
+    assert client.get_job_status().result() is JobStatus.CANCELED
 
 
 @pytest.mark.parametrize("place", ["snapshot_state", "checkpoint lock"])

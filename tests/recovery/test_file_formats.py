@@ -68,7 +68,7 @@ def to_files(directory: Path, name: str, compaction: FileCompactStrategy | None 
         builder.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy())
         if compaction is not None:
             builder.enable_compact(compaction, FileCompactor.record_wise_file_compactor())
-        records.sink_to(builder.build()).uid("files")
+        records.sink_to(builder.build()).uid(name)
         return stream
 
     return build
@@ -89,15 +89,18 @@ def local(**options: Any) -> StreamExecutionEnvironment:
     )
 
 
-def read_back(directory: Path, name: str) -> list[int]:
-    env = local()
-    reader = READERS[name]
+def source_of(directory: Path, name: str) -> FileSource:
     make = (
         FileSource.for_record_stream_format
         if name in ("csv", "avro-parquet")
         else FileSource.for_bulk_file_format
     )
-    stream = env.from_source(make(reader, str(directory)).build(), WatermarkStrategy.no_watermarks(), "files")
+    return make(READERS[name], str(directory)).build()
+
+
+def read_back(directory: Path, name: str) -> list[int]:
+    env = local()
+    stream = env.from_source(source_of(directory, name), WatermarkStrategy.no_watermarks(), "files")
     with stream.map(lambda record: record["n"], Types.LONG()).execute_and_collect() as found:
         return sorted(found)
 

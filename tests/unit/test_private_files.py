@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.full_disk import full_disk
 
 from tidemark.errors import ConfigError
 from tidemark.jobs import JobRecord, list_jobs, write_record
@@ -250,3 +251,23 @@ def test_a_job_does_not_start_when_others_may_write_in_the_registry(home: Path) 
 
     with pytest.raises(ConfigError, match="chmod 700"):
         env.execute()
+
+
+def test_a_full_disk_leaves_registry_and_history_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+    record = JobRecord("job", "job", os.getpid(), "", "00", None, 0)
+    ended = EndedJob("ended", "ended", "FINISHED", 0, 1, os.getpid())
+    write_record(record)
+    remember(ended)
+    before = sorted(os.listdir(tmp_path))
+
+    with full_disk():
+        for write in (lambda: write_record(record), lambda: remember(ended)):
+            with pytest.raises(OSError, match="too large"):
+                write()
+
+    assert sorted(os.listdir(tmp_path)) == before
+    assert read_history() == [ended]
+    assert (tmp_path / "job.json").stat().st_size > 0

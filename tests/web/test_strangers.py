@@ -11,8 +11,8 @@ import httpx
 import pytest
 from tests.web.conftest import DEADLINE_S, Site, Start, until
 
+from tidemark.rpc.peers import peer_uid
 from tidemark.web.connections import MOST_CONNECTIONS
-from tidemark.web.peers import peer_uid
 
 _AS_NOBODY = """
 import os, socket, sys

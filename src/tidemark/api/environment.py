@@ -456,13 +456,18 @@ class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
         configuration = self.get_configuration()
         batch = is_batch(graph, self._config.get_runtime_mode())
         checkpointing = CheckpointSettings()
+        programmed_storage = self._checkpoint_config.get_checkpoint_storage()
         backend: StateBackend = MemoryStateBackend()
         if not batch:
             checkpointing = self._checkpoint_config.settings(retained_checkpoints(configuration))
-            backend = resolve_state_backend(configuration, self._state_backend)
-        storage = resolve_checkpoint_storage(
-            configuration, backend, self._checkpoint_config.get_checkpoint_storage()
-        )
+            backend = resolve_state_backend(
+                configuration,
+                self._state_backend,
+                needs_directory=checkpointing.enabled
+                and programmed_storage is None
+                and not configuration.get(Options.CHECKPOINTING_STORAGE),
+            )
+        storage = resolve_checkpoint_storage(configuration, backend, programmed_storage)
         max_parallelism = self._config.get_max_parallelism()
         programmed_directory = self._programmed.get(Options.SAVEPOINTS_DIR)
         return JobSettings(

@@ -250,7 +250,7 @@ class ExecutionConfig(JavaSettings):
         return self._get(Options.SNAPSHOT_COMPRESSION)
 
     def set_latency_tracking_interval(self, interval: TimeLike) -> ExecutionConfig:
-        """Accepted for compatibility; has no effect."""
+        """Take the latency of records so often, for metrics: `metrics.latency.interval`."""
         self._set(Options.LATENCY_INTERVAL, to_millis(interval, "The latency tracking interval"))
         return self
 

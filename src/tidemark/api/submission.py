@@ -12,9 +12,21 @@ from tidemark.api.executor import (
     resolve_parallelism,
     unbounded_sources,
 )
-from tidemark.api.functions import CheckpointedFunction, ListCheckpointed
+from tidemark.api.functions import CheckpointedFunction, Function, ListCheckpointed
 from tidemark.api.graph import Edge, Graph, Node, Ship
-from tidemark.api.specs import FunctionSourceSpec, IterationHeadSpec, QueryableSpec, SocketSourceSpec
+from tidemark.api.specs import (
+    BatchSpec,
+    CollectSinkSpec,
+    FunctionSinkSpec,
+    FunctionSourceSpec,
+    FunctionSpec,
+    IterationHeadSpec,
+    OperatorSpec,
+    QueryableSpec,
+    SinkSpec,
+    SocketSourceSpec,
+    TimestampsSpec,
+)
 from tidemark.config.options import set_without_effect
 from tidemark.config.spelling import suspicious_keys
 from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperationException
@@ -22,6 +34,8 @@ from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperation
 __all__ = ["SubmissionRules", "prepare", "settle_edges"]
 
 _LOG = logging.getLogger(__name__)
+_NAMED = 10
+"""How many operators a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +70,7 @@ def prepare(graph: Graph, settings: JobSettings, rules: SubmissionRules) -> Grap
         _check_batch(settled)
     if settings.checkpointing.enabled:
         _warn_about_sources(settled)
+        _warn_about_upgrades(settled)
     _warn_about_options(settings)
     return settled
 
@@ -170,12 +185,64 @@ def _warn_about_sources(graph: Graph) -> None:
             )
         if not isinstance(node.spec, FunctionSourceSpec):
             continue
-        if not isinstance(node.spec.function, CheckpointedFunction | ListCheckpointed):
+        if not _is_checkpointed(node.spec.function):
             _LOG.warning(
                 "Source '%s' keeps no position in checkpoints: after a failure it starts from the beginning "
                 "and elements are processed again. Make it a CheckpointedFunction.",
                 node.name,
             )
+
+
+def _warn_about_upgrades(graph: Graph) -> None:
+    """Say once what is cheap to mend now and expensive when there are snapshots that somebody needs."""
+    stateful = [node for node in graph.nodes.values() if _keeps_state(node)]
+    nameless = [node.name for node in stateful if node.uid is None and node.uid_hash is None]
+    untyped = [
+        node.name
+        for node in stateful
+        if any(edge.ship is Ship.HASH and edge.key_type is None for edge in node.inputs)
+    ]
+    told = []
+    if nameless:
+        told.append(
+            f"No uid: {_listed(nameless)}. Their state is found by their place in the program, so a snapshot no longer "
+            'fits once anything upstream of them changes. Call uid("...") on each.'
+        )
+    if untyped:
+        told.append(
+            f"Keys without a type: {_listed(untyped)}. They are pickled: slower, unreadable in savepoints, and "
+            "their class can be neither changed nor moved. Name it: key_by(selector, Types...)."
+        )
+    if told:
+        _LOG.warning("Cheap to mend before the first snapshot you need. %s", " ".join(told))
+
+
+def _keeps_state(node: Node) -> bool:
+    """Whether snapshots may hold something of an operator or sink; sources, with nothing upstream, do not count."""
+    match node.spec:
+        case FunctionSpec(function=function, keyed=keyed):
+            # A plain callable has no way to get at state.
+            return (keyed and isinstance(function, Function)) or _is_checkpointed(function)
+        case FunctionSinkSpec(function=function):
+            return _is_checkpointed(function)
+        case BatchSpec(keyed=keyed):
+            return keyed
+        case TimestampsSpec() | IterationHeadSpec() | CollectSinkSpec():
+            return False
+        case OperatorSpec():
+            return True
+        case SinkSpec() as sink:
+            return sink.guarantee == "exactly-once"
+    return False
+
+
+def _is_checkpointed(function: object) -> bool:
+    return isinstance(function, CheckpointedFunction | ListCheckpointed)
+
+
+def _listed(names: list[str]) -> str:
+    some = ", ".join(f"'{name}'" for name in names[:_NAMED])
+    return some if len(names) <= _NAMED else f"{some} and {len(names) - _NAMED} more"
 
 
 def _warn_about_options(settings: JobSettings) -> None:

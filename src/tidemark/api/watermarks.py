@@ -38,7 +38,7 @@ class WatermarkStrategy:
         out_of_orderness_ms: How much older than the newest element one may be; None: no watermarks.
         assigner: `extract_timestamp` of the timestamp assigner, or None to keep existing timestamps.
         idle_timeout_ms: After how long without elements an input is left out of the minimum.
-        alignment: Accepted, without effect.
+        alignment: How far ahead of others a source may read; in continuous execution, epochs need no such bound.
     """
 
     out_of_orderness_ms: int | None = None

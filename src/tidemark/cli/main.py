@@ -27,6 +27,7 @@ from tidemark.cli.commands.web import web
 from tidemark.cli.exit_codes import ExitCode, exit_code_of
 from tidemark.cli.settings import job_options, settings_of
 from tidemark.errors import TidemarkError
+from tidemark.paths import Options, use_file_systems
 
 __all__ = ["cli", "main"]
 
@@ -58,6 +59,14 @@ def cli() -> None:
 
     JOB is the id of a running job or a unique beginning of it; 'tidemark list' shows the ids.
     """
+    use_file_systems(_configured_file_systems)
+
+
+def _configured_file_systems() -> Options:
+    from tidemark.config.file_systems import file_system_options
+    from tidemark.config.loader import effective_configuration
+
+    return file_system_options(effective_configuration())
 
 
 for _command in (

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from tidemark.config.option import ConfigOption, parse_float, parse_int, to_text
 from tidemark.config.units import parse_bool, parse_duration, parse_memory_size
 from tidemark.errors import ConfigError
+from tidemark.redaction import shown_value
 
 __all__ = ["Configuration"]
 
@@ -222,10 +223,7 @@ class Configuration:
         return f"Configuration({self._shown()})"
 
     def _shown(self) -> dict[str, str]:
-        return {
-            key: "******" if any(word in key.lower() for word in ("password", "secret", "token")) else text
-            for key, text in sorted(self.to_dict().items())
-        }
+        return {key: shown_value(key, text) for key, text in sorted(self.to_dict().items())}
 
 
 def _to_bytearray(raw: Any) -> bytearray:

@@ -193,6 +193,37 @@ class Options:
             "get; '027' lets the group read. Directories that exist already are left as they are."
         )
     )
+    S3_ENDPOINT = (
+        _key("s3.endpoint")
+        .string_type()
+        .no_default_value()
+        .with_description("Address of the S3 server, for others than Amazon's, such as 'http://minio:9000'.")
+    )
+    S3_REGION = (
+        _key("s3.endpoint.region").string_type().no_default_value().with_description("Region of the buckets.")
+    )
+    S3_ACCESS_KEY = (
+        _key("s3.access-key")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Who one is at the S3 server. Without it the machine says so: environment, ~/.aws, instance role."
+        )
+    )
+    S3_SECRET_KEY = (
+        _key("s3.secret-key")
+        .string_type()
+        .no_default_value()
+        .with_description("The secret that belongs to the access key; shown and logged nowhere.")
+    )
+    S3_PATH_STYLE = (
+        _key("s3.path.style.access")
+        .boolean_type()
+        .default_value(False)
+        .with_description(
+            "Name the bucket in the path instead of the host name, as most servers of one's own want."
+        )
+    )
     NUM_RETAINED = (
         _key("state.checkpoints.num-retained")
         .int_type()

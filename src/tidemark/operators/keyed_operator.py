@@ -192,12 +192,19 @@ class KeyedOperator(FunctionOperator):
                 keys.token = NO_KEY
                 backend.end_batch()
 
-    def _look_for_expired(self, out: Output) -> None:
-        """Time has moved and no record came: look for what has expired where that is reported."""
-        if self._backend.expired is not None:
-            self._backend.start_batch(None)
-            self._backend.end_batch()
+    def _look_for_expired(self, out: Output, *, everywhere: bool = False) -> None:
+        """Time has moved and no record came: look at some of the state whose expiry is reported, or at all of it."""
+        backend = self._backend
+        if backend.expired is None:
+            return
+        if everywhere:
+            backend.look_everywhere()
+        looking = True
+        while looking:
+            backend.start_batch(None)
+            backend.end_batch()
             self._report_expired(out)
+            looking = everywhere and backend.is_looking
 
     def _process(self, input_index: int, batch: Batch, out: Output) -> None:
         """Run user code over the records; the loop sets `self._keys.token` for each."""
@@ -223,7 +230,8 @@ class KeyedOperator(FunctionOperator):
             self._service.watermark = watermark
             self._fire_event_timers(watermark, out)
             self._keys.event.stand_at(watermark)
-            self._look_for_expired(out)
+            # At the end of time nobody looks again: everything expires, and is told.
+            self._look_for_expired(out, everywhere=watermark == MAX_WATERMARK)
 
     def advance_processing_time(self, now: int, out: Output) -> None:
         """Fire the processing-time timers that are due."""

@@ -22,6 +22,7 @@ from tidemark.api.specs import (
     SourceSpec,
     TimestampsSpec,
 )
+from tidemark.config.file_systems import file_system_options
 from tidemark.errors import UnsupportedOperationException
 from tidemark.plan.vertex import Placement, Vertex
 from tidemark.types.typeinfo import TypeInformation
@@ -62,6 +63,8 @@ class JobPlan:
     job_parameters: dict[str, str] = field(default_factory=dict)
     supersteps: dict[int, Supersteps] = field(default_factory=dict)
     """Iteration head -> the rounds it begins, on bounded input."""
+    file_systems: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    """What remote file systems are made with, secrets included."""
 
     def of_kind(self, kind: NodeKind) -> list[Vertex]:
         """Vertices of one kind."""
@@ -155,6 +158,7 @@ def build_plan(graph: Graph, settings: JobSettings, job_id: str) -> JobPlan:
             for node in graph.nodes.values()
             if isinstance(node.spec, IterationHeadSpec) and node.spec.max_iterations is not None
         },
+        file_systems=file_system_options(settings.configuration),
     )
 
 

@@ -43,6 +43,7 @@ class QueryEndpoint(ABC):
         *,
         threads: ServerThreads = DEFAULT_THREADS,
         tls: ssl.SSLContext | None = None,
+        strangers: int = Limits().handshakes,
     ) -> None:
         """Listen on the first free port.
 
@@ -52,6 +53,7 @@ class QueryEndpoint(ABC):
             bind: Interface to listen on.
             threads: How many receive requests, how many answer them.
             tls: Server side of TLS, if the connection is to be encrypted.
+            strangers: How many connections may be proving themselves at the same time.
 
         Raises:
             ConfigError: None of the ports is free.
@@ -60,7 +62,7 @@ class QueryEndpoint(ABC):
         listener, self.address = self._listen(ports, bind)
         self.port = int(self.address.rpartition(":")[2])
         _log.info("Started the %s @ %s:%d", self.title, bind, self.port)
-        limits = Limits(body=MAX_QUERY)
+        limits = Limits(body=MAX_QUERY, handshakes=strangers)
         self._server = PooledServer(
             [listener], token, self._respond, name=self.title, threads=threads, tls=tls, limits=limits
         )

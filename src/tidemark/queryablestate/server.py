@@ -24,7 +24,7 @@ from tidemark.queryablestate.protocol import (
     encode,
 )
 from tidemark.queryablestate.registry import PublishedState, QueryableHost, StateRegistry
-from tidemark.rpc import DEFAULT_THREADS, Incoming, ServerThreads
+from tidemark.rpc import DEFAULT_THREADS, Incoming, Limits, ServerThreads
 from tidemark.state.backend import KeyToken
 
 __all__ = ["QueryableStateServer"]
@@ -51,6 +51,7 @@ class QueryableStateServer(QueryEndpoint):
         *,
         threads: ServerThreads = DEFAULT_THREADS,
         tls: ssl.SSLContext | None = None,
+        strangers: int = Limits().handshakes,
     ) -> None:
         """Listen on the first free port.
 
@@ -62,6 +63,7 @@ class QueryableStateServer(QueryEndpoint):
             attempt: The attempt the host runs now, -1 while it runs none; called inside `host.ask`.
             threads: How many receive requests, how many answer them.
             tls: Server side of TLS.
+            strangers: How many connections may be proving themselves at the same time.
 
         Raises:
             ConfigError: None of the ports is free.
@@ -69,7 +71,7 @@ class QueryableStateServer(QueryEndpoint):
         self._host = host
         self._attempt = attempt
         self._registry = StateRegistry(host)
-        super().__init__(ports, token, bind, threads=threads, tls=tls)
+        super().__init__(ports, token, bind, threads=threads, tls=tls, strangers=strangers)
 
     def _answer(self, operation: Operation, request: Request, query: Incoming) -> int:
         if operation is Operation.LOOKUP:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,7 +22,7 @@ from tidemark.futures import CompletableFuture
 from tidemark.job_logs import list_logs, read_tail
 from tidemark.jobs import registry_directory
 from tidemark.paths import absolute
-from tidemark.private_files import open_private, private_directory
+from tidemark.private_files import open_private, private_directory, replace_private
 from tidemark.runtime.history import EndedJob
 from tidemark.web.facts import CheckpointFacts, CheckpointHistory, JobFacts, OperatorStates, Series
 from tidemark.web.view import JobView
@@ -154,10 +153,7 @@ def write_archive(archive: Archive, directory: str | None, kept: set[str]) -> No
     data = msgspec.json.encode(archive)
     name = archive.facts.job_id + _SUFFIX
     own = _local_directory()
-    handle, temporary = tempfile.mkstemp(prefix=".", dir=own)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    os.replace(temporary, own / name)
+    replace_private(own / name, data)
     for path in own.glob(f"*{_SUFFIX}"):
         if path.stem not in kept and path.name != name:
             path.unlink(missing_ok=True)

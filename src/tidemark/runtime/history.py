@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
 from tidemark.jobs import registry_directory
-from tidemark.private_files import open_private, private_directory
+from tidemark.private_files import open_private, private_directory, replace_private
 
 __all__ = ["LIMIT", "EndedJob", "read_history", "remember"]
 
@@ -76,10 +75,7 @@ def remember(job: EndedJob) -> set[str]:
     with open(open_private(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = [*read_history(), job][-LIMIT:]
-        handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(b"".join([msgspec.json.encode(entry) + b"\n" for entry in kept]))
-        os.replace(temporary, path)
+        replace_private(path, b"".join([msgspec.json.encode(entry) + b"\n" for entry in kept]))
     return {entry.job_id for entry in kept}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,13 +27,13 @@ from tidemark.errors import ConfigError, TidemarkError
 from tidemark.job_logs import prune_logs
 from tidemark.jobs import list_jobs, registry_directory
 from tidemark.paths import is_local, join, local_path, name_of
-from tidemark.private_files import open_private, private_directory
+from tidemark.private_files import open_private, private_directory, replace_private
 from tidemark.processes import is_process_alive, process_started, this_machine
 from tidemark.runtime.claim import areas_of, newest_claim
 from tidemark.runtime.places import open_place
 from tidemark.runtime.sinks.frontier import NOTES
 from tidemark.runtime.sinks.kafka_commits import listed_files
-from tidemark.scratch import sweep_scratch
+from tidemark.scratch import sweep_scratch, tidy_up_after_signals
 
 __all__ = ["Belongings", "Cleaned", "StagingPlace", "clean_machine", "sweep_at_start"]
 
@@ -101,17 +100,15 @@ class Belongings:
             return
         try:
             private_directory(registry_directory())
-            directory = private_directory(registry_directory() / "places")
-            handle, temporary = tempfile.mkstemp(prefix=".", dir=directory)
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.encode(note))
-            os.replace(temporary, _path(note.job_id))
+            private_directory(registry_directory() / "places")
+            replace_private(_path(note.job_id), msgspec.json.encode(note))
         except (OSError, ConfigError) as exc:
             _log.warning("What job %s leaves behind if it is killed will not be found: %s", note.job_id, exc)
 
 
 def sweep_at_start(configuration: Configuration) -> None:
-    """A job starts on this machine: remove what dead ones left on its disks. Never raises."""
+    """A job starts on this machine: remove what dead ones left, and leave nothing at a signal. Never raises."""
+    tidy_up_after_signals()
     sweep_scratch()
     sweep_copies(copies_root(configuration.get(Options.LOCAL_RECOVERY_DIRS)))
     with suppress(Exception):

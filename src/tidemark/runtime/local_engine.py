@@ -6,7 +6,6 @@ import logging
 import os
 import queue
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -27,6 +26,7 @@ from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.engine import EpochResult, EpochWork
 from tidemark.runtime.pipeline import Pipeline, TaskSink
+from tidemark.runtime.questions import Questions
 from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.factory import make_task_sink
 from tidemark.runtime.slot_statistics import SlotStatistics
@@ -112,6 +112,7 @@ class LocalEngine:
         """The slots of the attempt."""
         self._statistics = SlotStatistics()
         self._figures = SlotStatistics()
+        self._questions = Questions()
         self._events: queue.SimpleQueue[SlotEvent] = queue.SimpleQueue()
         self._pool: SnapshotPool = pool or SnapshotThreads()
         self._plan: JobPlan | None = None
@@ -167,6 +168,7 @@ class LocalEngine:
         for host in self.hosts:
             host.abandon()
         self._pool.abandon()
+        self._questions.abandon()
         self.worker.abandon()
         self.hosts = []
 
@@ -271,30 +273,22 @@ class LocalEngine:
 
     def stats(self, timeout: float) -> list[dict[str, Any]]:
         """Statistics of every host; what it said last of one that is busy."""
-        answers = self._ask_all(SlotHost.stats, timeout)
+        answers = self._questions.ask_all(list(self.hosts), SlotHost.stats, timeout)
         return self._statistics.update(answers, list(answers))
 
     def figures(self, timeout: float) -> list[dict[str, Any]]:
         """Figures of every host; what it said last of one that is busy."""
         process = process_figures()
-        answers = self._ask_all(lambda host, patience: {**host.figures(patience), **process}, timeout)
+
+        def ask(host: SlotHost, patience: float) -> dict[str, Any]:
+            return {**host.figures(patience), **process}
+
+        answers = self._questions.ask_all(list(self.hosts), ask, timeout)
         return self._figures.update(answers, list(answers))
 
     def erase(self, request: EraseRequest, timeout: float) -> list[dict[str, dict[str, int]]]:
         """Forget a key in every host, which takes no longer than the record that is under way."""
         return [host.erase(request) for host in list(self.hosts)]
-
-    def _ask_all(
-        self, question: Callable[[SlotHost, float], dict[str, Any]], timeout: float
-    ) -> dict[int, Any]:
-        deadline = time.monotonic() + timeout
-        answers: dict[int, Any] = {}
-        for slot, host in enumerate(list(self.hosts)):
-            try:
-                answers[slot] = question(host, max(0.0, deadline - time.monotonic()))
-            except TimeoutError as exc:
-                answers[slot] = exc
-        return answers
 
     def slot_log(self, slot: int, timeout: float) -> str | None:
         """Slots log with the driver."""
@@ -319,6 +313,7 @@ class LocalEngine:
         """Close every host and remove the scratch directory."""
         self._await_end(self.worker.post(_each, [*[host.close for host in self.hosts], self._pool.shutdown]))
         self.worker.close()
+        self._questions.close()
         self.hosts = []
         self._scratch.cleanup()
         if self._files is not None:

@@ -11,7 +11,9 @@ from tidemark.api.job import JobClient
 from tidemark.api.specs import SinkSpec, SparkSourceSpec
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
+from tidemark.config.file_systems import file_system_options
 from tidemark.errors import ConfigError
+from tidemark.paths import use_file_systems
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import LocalArtifacts
@@ -49,6 +51,7 @@ class LocalExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""
         refuse_spark(graph)
+        use_file_systems(file_system_options(settings.configuration))
         sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         probe(storage, settings)

@@ -6,11 +6,13 @@ import threading
 from collections.abc import Sequence
 
 from tidemark.queryablestate.server import QueryableStateServer
-from tidemark.rpc import ServerThreads
+from tidemark.rpc import Limits, ServerThreads
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.slot.host import SlotHost
 
 __all__ = ["LocalQueryServers"]
+
+_FEWEST_STRANGERS = 4
 
 
 class LocalQueryServers:
@@ -38,6 +40,9 @@ class LocalQueryServers:
         with self._lock:
             if hosts != self._hosts:
                 self._close()
+                # They share the descriptors of one process with the job: all of them together let as many strangers
+                # in as one server of a slot with a process of its own.
+                strangers = max(_FEWEST_STRANGERS, Limits().handshakes // max(1, len(hosts)))
                 for host in hosts:
                     self._servers.append(
                         QueryableStateServer(
@@ -46,6 +51,7 @@ class LocalQueryServers:
                             self._token,
                             attempt=host.current_attempt,
                             threads=self._threads,
+                            strangers=strangers,
                         )
                     )
                 self._hosts = hosts

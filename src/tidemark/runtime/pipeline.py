@@ -19,6 +19,7 @@ from tidemark.metrics.registry import MetricRegistry
 from tidemark.operators.base import Operator, Output
 from tidemark.operators.stateless import FilterOperator
 from tidemark.operators.timestamps import TimestampsOperator
+from tidemark.paths import use_file_systems
 from tidemark.plan.job_plan import JobPlan
 from tidemark.plan.vertex import Placement, Vertex
 from tidemark.protocol.batch import Batch
@@ -255,6 +256,7 @@ class Flow:
 
     def _build(self) -> None:
         plan = self.plan
+        use_file_systems(plan.file_systems)
         for head, feedback in plan.feedback.items():
             for source in feedback:
                 self._heads.setdefault(source, []).append(head)

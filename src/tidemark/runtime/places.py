@@ -167,11 +167,18 @@ class _LocalPlace:
     def create(self, path: str, data: bytes) -> None:
         with self._parent(path) as (at, name):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with os.fdopen(os.open(name, flags, 0o600, dir_fd=at), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.fsync(at)
+            file = os.fdopen(os.open(name, flags, 0o600, dir_fd=at), "wb")
+            try:
+                with file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.fsync(at)
+            except BaseException:
+                # A claim nobody holds would stop whoever holds the one before it, and a full disk has no room for more.
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=at)
+                raise
 
     def write(self, path: str, data: bytes) -> None:
         temporary = f"{path}.{secrets.token_hex(4)}.tmp"

@@ -305,7 +305,8 @@ class JobRunner:
         while True:
             try:
                 self._attempt()
-                self.execution.refresh_statistics(_LAST_STATISTICS_S)
+                # Gauges are user code, and whoever cancels is not to wait for them.
+                self.execution.engine.worker.call(self.execution.refresh_statistics, _LAST_STATISTICS_S)
                 self.execution.engine.finish()
                 return JobEnd.FINISHED, None
             except _Rescaled:

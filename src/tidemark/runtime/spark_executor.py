@@ -13,7 +13,9 @@ from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.clock import SystemClock
 from tidemark.config import ExecutionMode, Options
+from tidemark.config.file_systems import file_system_options
 from tidemark.errors import ConfigError
+from tidemark.paths import use_file_systems
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts, wants_directory
@@ -84,6 +86,7 @@ class SparkExecutor:
 
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
+        use_file_systems(file_system_options(settings.configuration))
         sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
         check_travels(storage)

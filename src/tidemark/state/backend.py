@@ -227,6 +227,17 @@ class KeyedStateBackend(ABC):
         """The processing time at which state may expire whose expiry is reported, if there is any."""
         return None
 
+    def look_everywhere(self) -> None:
+        """Let the ends of the next batches look at all state that expires in event time and reports it.
+
+        Each looks at some of it, until `is_looking` says that all was looked at.
+        """
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether something is left that `look_everywhere` asked to look at."""
+        return False
+
     @abstractmethod
     def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:
         """Tokens of the keys that hold a value in that state (by TTL visibility), fixed at the call.

@@ -194,8 +194,9 @@ class StateTtlConfig:
             It runs in the operator behind the batch, timer or watermark in which the unit was found, with its key
             current, so it may use the operator's other states; what it returns or yields is emitted, side outputs
             included, in event time with the timestamp `expired_at`. Found are units that are touched, overwritten or
-            cleared, and by the background clean-up all others, some at a time; on RocksDB without its option, too. Like
-            every effect it is rolled back and happens again if the job falls back to a checkpoint.
+            cleared, and by the background clean-up all others, some at a time; on RocksDB without its option, too. At
+            the end of input all that lives by event time is told of, if clean-up in the background is on. Like every
+            effect it is rolled back and happens again if the job falls back to a checkpoint.
             """
             self._on_expiry = callback
             return self

@@ -12,7 +12,7 @@ from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.errors import ConfigError
 from tidemark.operators.base import RestoredState
-from tidemark.paths import local_path
+from tidemark.paths import local_path, use_file_systems
 from tidemark.plan.vertex import Vertex
 from tidemark.private_files import make_directories
 from tidemark.protocol.deployment import Deployment
@@ -42,6 +42,7 @@ class TaskStateManager:
         """
         self._deployment = deployment
         choice = deployment.storage
+        use_file_systems(choice.file_systems)
         if choice.custom is not None:
             storage = MappedStorage(choice.custom)
         elif isinstance(storage, FileSystemStorage):

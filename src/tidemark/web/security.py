@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemark.errors import ConfigError
+from tidemark.rpc.peers import Address, is_own_user
 from tidemark.web.calls import ApiError
-from tidemark.web.peers import Address, is_own_user
 
 __all__ = ["COOKIE", "CSRF_HEADER", "HEADERS", "Guard", "is_loopback"]
 

@@ -66,6 +66,9 @@ def test_file_sinks_carry_their_settings():
     assert sink.base_path == "/out"
     assert (sink.output_file_config.part_prefix, sink.output_file_config.part_suffix) == ("p", ".txt")
     assert sink.bucket_assigner.get_bucket_id("x", 0) == ""
+    assert sink.bucket_check_interval == 5
+    with pytest.raises(ValueError, match="positive"):
+        FileSink.for_row_format("/out", Encoder.simple_string_encoder()).with_bucket_check_interval(0)
     with pytest.raises(TypeError, match="Encoder"):
         FileSink.for_row_format("/out", "utf-8")
     with pytest.raises(ValueError, match="base path"):

@@ -13,6 +13,7 @@ from tidemark import (
     RocksDBStateBackend,
     StateBackend,
     StateBackendFactory,
+    StreamExecutionEnvironment,
 )
 from tidemark.api.checkpoint_storage import (
     CustomCheckpointStorage,
@@ -20,6 +21,7 @@ from tidemark.api.checkpoint_storage import (
     JobManagerCheckpointStorage,
     resolve_checkpoint_storage,
 )
+from tidemark.api.graph import Graph
 from tidemark.api.state_backends import resolve_state_backend
 from tidemark.errors import ConfigError
 
@@ -61,6 +63,25 @@ def resolve(programmed=None, **options):
 )
 def test_backends_are_chosen_by_name(name, expected):
     assert type(resolve(state_backend=name, state_checkpoints_dir="/c", my_path="/p")) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("rocksdb", EmbeddedRocksDBStateBackend), ("filesystem", HashMapStateBackend)]
+)
+def test_a_named_backend_needs_a_directory_only_if_checkpoints_have_no_other(name, expected, tmp_path):
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration.from_dict({"state.backend": name})
+    )
+    graph = Graph()
+
+    assert type(env._settings("without checkpoints", graph).state_backend) is expected
+    env.enable_checkpointing(1000)
+    with pytest.raises(ConfigError, match="no checkpoint directory"):
+        env._settings("nowhere to go", graph)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(str(tmp_path))
+    settings = env._settings("to the directory of the program", graph)
+    assert type(settings.state_backend) is expected
+    assert settings.checkpoint_storage.get_checkpoint_path() == str(tmp_path)
 
 
 def test_nothing_configured_is_the_memory_backend():

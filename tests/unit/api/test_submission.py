@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from tidemark import CheckpointingMode, MapFunction, RuntimeExecutionMode, SourceFunction, Types
+from tidemark import (
+    CheckpointingMode,
+    KeyedProcessFunction,
+    MapFunction,
+    RuntimeExecutionMode,
+    SourceFunction,
+    Time,
+    TumblingProcessingTimeWindows,
+    Types,
+)
 from tidemark.api.executor import (
     JobSettings,
     executor_for,
@@ -19,6 +28,11 @@ from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperation
 class Endless(SourceFunction):
     def run(self, ctx):
         pass
+
+
+class Keep(KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        yield value
 
 
 class Plus(MapFunction):
@@ -228,3 +242,36 @@ def test_nothing_is_said_of_options_that_do_something(env, caplog):
     env.execute()
 
     assert not [r for r in caplog.records if "without effect" in r.getMessage()]
+
+
+def upgrade_warnings(caplog) -> list[str]:
+    return [r.getMessage() for r in caplog.records if "before the first snapshot" in r.getMessage()]
+
+
+def test_what_makes_upgrades_expensive_is_told_in_one_warning(env, caplog):
+    env.enable_checkpointing(1000)
+    numbers = env.from_collection([1], Types.INT())
+    named = numbers.key_by(lambda n: n).process(Keep()).uid("kept").name("kept")
+    named.key_by(lambda n: n, Types.INT()).reduce(max).name("largest").print()
+    numbers.key_by(lambda n: n).map(lambda n: n).print()
+    numbers.window_all(TumblingProcessingTimeWindows.of(Time.seconds(1))).reduce(max).name("all").print()
+
+    env.execute()
+
+    (said,) = upgrade_warnings(caplog)
+    assert "No uid: 'largest', 'all'. " in said
+    assert "Keys without a type: 'kept'. " in said
+
+
+@pytest.mark.parametrize("interval", [None, 1000])
+def test_uids_and_key_types_are_not_missed_where_nothing_is_lost(env, caplog, interval):
+    numbers = env.from_collection([1], Types.INT())
+    if interval is None:
+        numbers.key_by(lambda n: n).process(Keep()).print()
+    else:
+        env.enable_checkpointing(interval)
+        numbers.key_by(lambda n: n, Types.INT()).process(Keep()).uid("kept").map(str).print()
+
+    env.execute()
+
+    assert upgrade_warnings(caplog) == []

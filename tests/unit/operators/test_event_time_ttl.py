@@ -352,6 +352,45 @@ def test_the_clock_alone_expires_and_tells(backend: Any) -> None:
 
 
 @BACKENDS
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+def test_the_end_of_time_tells_of_everything_however_much_there_is(kind: str, backend: Any) -> None:
+    """More than is looked at behind one watermark, and in the middle of a round."""
+    harness = store(kind, config(on_expiry=(tell,)), backend, clock=ManualClock(0))
+    for key in range(1_500):
+        harness.process_element((str(key), key), 1_000 + key)
+    harness.process_watermark(1_000 + TTL + 20)
+    told = harness.output()
+
+    harness.process_watermark(2**63 - 1)
+    told += harness.output()
+
+    assert sorted(each[3] for each in told) == list(range(1_500))
+    assert harness.num_keyed_state_entries("s") == 0
+
+
+@BACKENDS
+def test_the_end_of_time_ends_though_its_callbacks_write_again(backend: Any) -> None:
+    class Renews(Store):
+        def open(self, runtime_context):
+            self.config = config(on_expiry=(self.renew,))
+            super().open(runtime_context)
+
+        def renew(self, expired):
+            self.state.update(expired.value + 1)
+            yield expired.value
+
+    harness = OneInputHarness(
+        Renews("value", config()), lambda value: value[0], Types.STRING(), state_backend=backend()
+    )
+    harness.open()
+    for key in range(1_100):
+        harness.process_element((str(key), key), 0)
+    harness.process_watermark(2**63 - 1)
+
+    assert sorted(harness.output()) == list(range(1_100))
+
+
+@BACKENDS
 def test_a_callback_may_use_other_states_of_its_key(backend: Any) -> None:
     class Sessions(KeyedProcessFunction):
         """Counts records per session; the end of a session is the expiry of its last record."""

@@ -187,6 +187,20 @@ def test_a_client_need_not_wait_for_the_answer_to_its_proof():
         assert received.endswith(b"\x07tide")
 
 
+def test_what_a_client_sends_behind_its_proof_is_left_in_the_socket():
+    here, there = socket.socketpair()
+    handshake = Handshake(here, TOKEN, None)
+    with here, there:
+        assert handshake.advance() == selectors.EVENT_READ
+        proof = Response(TOKEN, there.recv(32), there).proof
+        there.sendall(proof[:10])
+        assert handshake.advance() == selectors.EVENT_READ
+
+        there.sendall(proof[10:] + b"tide")
+        assert handshake.advance() == 0
+        assert here.recv(1000) == b"tide"
+
+
 class Reluctant(socket.socket):
     """Takes and gives a byte at a time, and says in front of each what it has to wait for, as sockets of TLS do."""
 

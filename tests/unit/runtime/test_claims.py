@@ -13,6 +13,7 @@ from typing import Any
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from tests.full_disk import full_disk
 
 from tidemark.errors import FencedError
 from tidemark.runtime.claim import Claim
@@ -247,3 +248,18 @@ def test_without_exclusive_creation_the_last_writer_of_a_generation_wins(tmp_pat
         first.verify()
     with pytest.raises(FileExistsError):
         place.create(".claim/.generation-00000001", b"")
+
+
+def test_a_claimant_without_room_on_the_disk_leaves_the_holder_and_its_notes_alone(tmp_path: Path) -> None:
+    holder, place = acquire(tmp_path), open_place(str(tmp_path))
+    place.write(f"{holder.area}/note", b"before")
+
+    with full_disk():
+        with pytest.raises(OSError, match="too large"):
+            acquire(tmp_path, "late")
+        with pytest.raises(OSError, match="too large"):
+            place.write(f"{holder.area}/note", b"behind")
+
+    holder.verify()
+    assert place.names(holder.area) == ["note"]
+    assert place.read(f"{holder.area}/note") == b"before"

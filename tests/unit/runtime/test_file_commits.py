@@ -15,7 +15,9 @@ import msgspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from tidemark.api.connectors.file_system import RollingPolicy
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
+from tidemark.clock import ManualClock
 from tidemark.errors import (
     ConfigError,
     ExecutionError,
@@ -52,9 +54,10 @@ def staged(sink: FilesSink, base: Any, *texts: str, bucket: str = "") -> list[St
         lambda _value, _now: bucket,
         "p",
         ".txt",
-        1,
+        RollingPolicy(1),
         "u",
         3,
+        check_every_ms=60_000,
     )
     for text in texts:
         task.write(Records([text]))
@@ -525,7 +528,16 @@ def test_a_prefix_or_suffix_that_makes_names_no_file_system_takes_is_named(
 ) -> None:
     sink = new_sink(tmp_path)
     task = FileTaskSink(
-        str(tmp_path), str(sink.staging), str.encode, lambda _value, _now: "", prefix, suffix, 1, "u", 3
+        str(tmp_path),
+        str(sink.staging),
+        str.encode,
+        lambda _value, _now: "",
+        prefix,
+        suffix,
+        RollingPolicy(1),
+        "u",
+        3,
+        check_every_ms=60_000,
     )
 
     with pytest.raises(ConfigError, match="prefix or suffix") as caught:
@@ -578,7 +590,16 @@ def test_a_file_name_that_the_file_system_does_not_take_is_not_tried_again() -> 
     sink = new_sink("short://server/names")
     staging = str(sink.staging)
     task = FileTaskSink(
-        "short://server/names", staging, str.encode, lambda _value, _now: "", "p" * 95, "", 1, "u", 3
+        "short://server/names",
+        staging,
+        str.encode,
+        lambda _value, _now: "",
+        "p" * 95,
+        "",
+        RollingPolicy(1),
+        "u",
+        3,
+        check_every_ms=60_000,
     )
 
     with pytest.raises(ConfigError, match="Shorten the prefix or suffix"):
@@ -594,10 +615,41 @@ def test_a_prefix_with_a_separator_is_refused(tmp_path: Path) -> None:
             lambda _v, _n: "",
             "../p",
             "",
-            1,
+            RollingPolicy(1),
             "u",
             3,
+            check_every_ms=60_000,
         )
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (RollingPolicy.default_rolling_policy(1_000, 100, 1_000), ["abcd", "ef"]),
+        (RollingPolicy.default_rolling_policy(1_000, 1_000, 75), ["abcde", "f"]),
+        (RollingPolicy.default_rolling_policy(3, 1_000, 1_000), ["abc", "def"]),
+        (RollingPolicy.on_checkpoint_rolling_policy(), ["abcdef"]),
+    ],
+    ids=["too old", "idle", "large", "at checkpoints"],
+)
+def test_the_rolling_policy_says_when_a_file_ends(tmp_path: Path, policy: Any, expected: list[str]) -> None:
+    """Letters come at 0, 10, 20, 30 ... and the last one after a pause; age and idleness are looked at each 50 ms."""
+    sink, clock = new_sink(tmp_path), ManualClock()
+    task = FileTaskSink(
+        str(tmp_path), str(sink.staging), partial(LineWriter, str.encode), lambda _v, _n: "", "p", "", policy,
+        "u", 3, check_every_ms=50, clock=clock,
+    )  # fmt: skip
+    for letter, at in zip("abcdef", (0, 10, 20, 30, 100, 175), strict=True):
+        clock.set(at)
+        task.write(Records([letter]))
+    report = TaskReport(0, 0)
+    task.close(report)
+
+    sink.take([], report.staged[3], 0)
+    sink.prepare(1)
+    sink.commit(1)
+
+    assert visible(tmp_path) == expected
 
 
 def test_a_staged_file_of_another_size_is_not_published(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidemark.api.connectors.compaction import FileCompactor, FileCompactStrategy
-from tidemark.api.connectors.file_system import OutputFileConfig
+from tidemark.api.connectors.file_system import OutputFileConfig, RollingPolicy
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.errors import RestoreError
 from tidemark.protocol.reports import TaskReport
@@ -33,7 +33,16 @@ def new_sink(base: Path, job: str, restored: CheckpointMetadata | None = None, e
 def take(sink: FilesSink, base: Path, text: str) -> None:
     assert sink.staging is not None
     task = FileTaskSink(
-        str(base), sink.staging, partial(LineWriter, str.encode), lambda _v, _n: "", "p", ".txt", 1, "u", 3
+        str(base),
+        sink.staging,
+        partial(LineWriter, str.encode),
+        lambda _v, _n: "",
+        "p",
+        ".txt",
+        RollingPolicy(1),
+        "u",
+        3,
+        check_every_ms=60_000,
     )
     task.write(Records([text]))
     report = TaskReport(0, 0)

@@ -74,7 +74,11 @@ class OutputFileConfig:
 
 @dataclass(frozen=True, slots=True)
 class RollingPolicy:
-    """When a file in progress is finished and another one is begun; sizes in bytes, times in ms."""
+    """When a file in progress is finished and another one is begun; sizes in bytes, times in ms.
+
+    A file also ends with its epoch, in continuous execution with its checkpoint, and is visible only then. Its size is
+    looked at behind each batch, age and idleness each `with_bucket_check_interval(...)`.
+    """
 
     part_size: int = 128 * _MIB
     rollover_interval: int = 60_000
@@ -200,6 +204,8 @@ class FileSink(Sink):
     """Of a row format; None for a bulk format."""
     bucket_assigner: BucketAssigner
     rolling_policy: RollingPolicy = RollingPolicy()
+    bucket_check_interval: int = 60_000
+    """Milliseconds after which age and idleness of files in progress are looked at again."""
     output_file_config: OutputFileConfig = OutputFileConfig()
     bulk_writer: BulkWriterFactory | None = None
     """Of a bulk format."""
@@ -251,8 +257,15 @@ class FileSink(Sink):
             self._sink = sink
 
         def with_bucket_check_interval(self, interval: TimeLike) -> Self:
-            """Accepted for compatibility: files are looked at once per epoch."""
-            to_millis(interval, "interval")
+            """How often the rolling policy is asked whether files in progress are too old or idle; a minute by default.
+
+            Raises:
+                ConfigError: Not positive.
+            """
+            every = to_millis(interval, "interval")
+            if every <= 0:
+                raise ConfigError(f"A bucket check interval is positive, not {every} ms.")
+            self._sink = replace(self._sink, bucket_check_interval=every)
             return self
 
         def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> Self:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidemark.api.state_backends.base import StateBackend
 from tidemark.api.state_backends.heap import FsStateBackend, HashMapStateBackend, MemoryStateBackend
-from tidemark.api.state_backends.rocksdb import RocksDBStateBackend
+from tidemark.api.state_backends.rocksdb import EmbeddedRocksDBStateBackend, RocksDBStateBackend
 from tidemark.config import Configuration, Options
 from tidemark.errors import ConfigError
 
@@ -25,17 +25,32 @@ _BY_NAME: dict[str, Callable[[], StateBackend]] = {
     "org.apache.flink.contrib.streaming.state.RocksDBStateBackendFactory": RocksDBStateBackend,
 }
 
+_WITHOUT_DIRECTORY: dict[Callable[[], StateBackend], Callable[[], StateBackend]] = {
+    FsStateBackend: HashMapStateBackend,
+    RocksDBStateBackend: EmbeddedRocksDBStateBackend,
+}
+"""Backends that are bound to a directory -> those that keep state in the same way, and leave snapshots to others."""
 
-def resolve_state_backend(configuration: Configuration, programmed: StateBackend | None) -> StateBackend:
+
+def resolve_state_backend(
+    configuration: Configuration, programmed: StateBackend | None, *, needs_directory: bool = True
+) -> StateBackend:
     """The backend a job uses, complete: set in the program, named by `state.backend`, or memory.
+
+    Args:
+        configuration: The effective configuration.
+        programmed: What was set in the program.
+        needs_directory: Whether a backend that is only named has to know where checkpoints go; not if the program says
+            that, or if there are none.
 
     Raises:
         ConfigError: The name is unknown or cannot be imported, or a setting is missing.
     """
-    return (programmed or backend_by_name(configuration)).configured(configuration)
+    backend = programmed or backend_by_name(configuration, needs_directory=needs_directory)
+    return backend.configured(configuration)
 
 
-def backend_by_name(configuration: Configuration) -> StateBackend:
+def backend_by_name(configuration: Configuration, *, needs_directory: bool = True) -> StateBackend:
     """The backend named by `state.backend`; `MemoryStateBackend` when nothing is named.
 
     Raises:
@@ -45,6 +60,8 @@ def backend_by_name(configuration: Configuration) -> StateBackend:
     if not named:
         return MemoryStateBackend()
     maker = _BY_NAME.get(named.strip()) or _BY_NAME.get(named.strip().lower())
+    if maker is not None and not needs_directory and not configuration.get(Options.CHECKPOINTS_DIR):
+        maker = _WITHOUT_DIRECTORY.get(maker, maker)
     return maker() if maker is not None else _from_factory(named.strip(), configuration)
 
 

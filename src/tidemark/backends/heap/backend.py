@@ -200,6 +200,17 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             (cleanup.due for expiry, cleanup in self._reporting if not expiry.event_time), default=None
         )
 
+    def look_everywhere(self) -> None:
+        """Begin a round over every state that reports its expiry in event time."""
+        for expiry, cleanup in self._reporting:
+            if expiry.event_time:
+                cleanup.begin()
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether one of these rounds has not come to its end; rounds by the clock may begin again and again."""
+        return any(cleanup.is_amid_round for expiry, cleanup in self._reporting if expiry.event_time)
+
     def _fold(self) -> None:
         oldest = self._columns.asked_for = self._chains.oldest_cut
         stores = [(table.store, oldest) for table in self._tables.values()]

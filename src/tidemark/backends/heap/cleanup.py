@@ -66,7 +66,7 @@ class IncrementalCleanup:
         now = self._context.now
         if self.all_alive(now):
             return
-        if not self._addresses and not self._map_keys:
+        if not self.is_amid_round:
             self._addresses = [at for at, _ in self._table.store.items()]
             self._oldest = now
         dead_before = self._expiry.dead_before(now)
@@ -76,15 +76,25 @@ class IncrementalCleanup:
             addresses = self._addresses
             for _ in range(min(self._size, len(addresses))):
                 self._look_at(addresses.pop(), dead_before)
-        if not self._addresses and not self._map_keys:
+        if not self.is_amid_round:
             self.due = self._oldest + self._expiry.ttl
 
     def sweep(self, entries: int) -> None:
         """Look at about so many entries, unless nothing can be expired or the round ends."""
         for _ in range(0, entries, self._size):
             self.step()
-            if not self._addresses and not self._map_keys:
+            if not self.is_amid_round:
                 return
+
+    def begin(self) -> None:
+        """Begin a round with the next step, whatever was left of the last one and whatever can be expired."""
+        self._addresses, self._map_keys = [], []
+        self.due = 0
+
+    @property
+    def is_amid_round(self) -> bool:
+        """Whether the round has not come to its end."""
+        return bool(self._addresses or self._map_keys)
 
     def all_alive(self, now: int) -> bool:
         """Whether nothing can be expired at that time."""

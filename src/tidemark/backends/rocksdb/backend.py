@@ -237,6 +237,15 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         """When the next look for what has expired is due, where that is reported."""
         return self._cleanup.next_pass()
 
+    def look_everywhere(self) -> None:
+        """Begin a pass."""
+        self._cleanup.begin(self._scope.bytes_written)
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether the pass has not come to its end."""
+        return self._cleanup.is_amid_pass
+
     # -- batches
 
     def start_batch(self, tokens: Sequence[KeyToken] | None = None) -> None:

@@ -79,7 +79,7 @@ class CompactionCleanup:
         if not self._states:
             return
         if not self._todo and self._is_due(bytes_written):
-            self._begin(bytes_written)
+            self.begin(bytes_written)
         if self._todo:
             self._step(_STEP_ROWS)
 
@@ -90,9 +90,23 @@ class CompactionCleanup:
             return None
         return self._clock.now() if self._todo else self._last_pass + min(periods)
 
+    def begin(self, bytes_written: int) -> None:
+        """Begin a pass with the next step, whatever was left of the last one."""
+        groups = range(self._key_groups[1], self._key_groups[0] - 1, -1)
+        self._todo = [(state, group) for state in reversed(self._states) for group in groups]
+        self._resume = None
+        self._judged = 0
+        self._pass_at_bytes = bytes_written
+        self._last_pass = self._clock.now()
+
+    @property
+    def is_amid_pass(self) -> bool:
+        """Whether the pass has not come to its end."""
+        return bool(self._todo)
+
     def run(self, bytes_written: int) -> None:
         """A whole pass, now."""
-        self._begin(bytes_written)
+        self.begin(bytes_written)
         while self._todo:
             self._step(_STEP_ROWS)
 
@@ -102,14 +116,6 @@ class CompactionCleanup:
             return True
         periods = [state.periodic for state in self._states if state.periodic is not None]
         return bool(periods) and self._clock.now() - self._last_pass >= min(periods)
-
-    def _begin(self, bytes_written: int) -> None:
-        groups = range(self._key_groups[1], self._key_groups[0] - 1, -1)
-        self._todo = [(state, group) for state in reversed(self._states) for group in groups]
-        self._resume = None
-        self._judged = 0
-        self._pass_at_bytes = bytes_written
-        self._last_pass = self._clock.now()
 
     def _step(self, budget: int) -> None:
         while budget > 0 and self._todo:

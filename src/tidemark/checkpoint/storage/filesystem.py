@@ -36,7 +36,6 @@ class FileSystemStorage:
 
     Args:
         sync: Force local files to disk before they are published.
-        options: Passed to fsspec for non-local paths (credentials, endpoints).
         umask: Permissions that new local files and directories do not have; existing directories stay as they are.
             One that lets others write means that the directories below a root may be theirs as well.
         roots: Directories the user chose. The way to them is followed, links included; below them no link is.
@@ -49,13 +48,11 @@ class FileSystemStorage:
         self,
         *,
         sync: bool = True,
-        options: dict[str, Any] | None = None,
         umask: int = PRIVATE,
         roots: Iterable[str] = (),
         authors: Iterable[int] | None = None,
     ) -> None:
         self._sync = sync
-        self._options = dict(options or {})
         self._umask = umask
         self._roots = tuple(os.path.abspath(local_path(root)) for root in roots if root and is_local(root))
         self._authors = None if authors is None else tuple(authors)
@@ -65,7 +62,6 @@ class FileSystemStorage:
         """The same storage with the permissions and the authors of a job, and further roots."""
         return FileSystemStorage(
             sync=self._sync,
-            options=self._options,
             umask=umask,
             roots=(*self._roots, *roots),
             authors=authors,
@@ -189,7 +185,7 @@ class FileSystemStorage:
 
     def _remote(self, path: str) -> tuple[Any, str]:
         try:
-            return remote(path, **self._options)
+            return remote(path)
         except (ImportError, ValueError) as exc:
             raise StorageError(
                 f"No file system is known for {path}: {exc}. Install the fsspec driver of that scheme "

@@ -134,9 +134,10 @@ def _file_sink(vertex: Vertex, staging: str, unique: str) -> FileTaskSink:
         sink.bucket_assigner.get_bucket_id,
         sink.output_file_config.part_prefix,
         sink.output_file_config.part_suffix,
-        sink.rolling_policy.part_size,
+        sink.rolling_policy,
         unique,
         vertex.id,
+        check_every_ms=sink.bucket_check_interval,
     )
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import errno
 import io
 import os
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import xxhash
 
+from tidemark.clock import Clock, SystemClock, has_passed
 from tidemark.errors import ConfigError, StorageError
 from tidemark.formats.files import BinaryOutput, BulkWriter
 from tidemark.protocol.reports import TaskReport
@@ -31,7 +31,12 @@ from tidemark.runtime.sinks.staged_files import (
     staged_name,
 )
 
+if TYPE_CHECKING:
+    from tidemark.api.connectors.file_system import RollingPolicy
+
 __all__ = ["FileTaskSink", "LineWriter", "StagedOutput", "staging_token"]
+
+_SYSTEM_CLOCK: Final = SystemClock()
 
 
 def staging_token(job_id: str, vertex_id: int) -> str:
@@ -111,18 +116,22 @@ class LineWriter(BulkWriter):
 class _Part:
     """The open file of a bucket."""
 
-    def __init__(self, out: StagedOutput, writer: BulkWriter) -> None:
+    def __init__(self, out: StagedOutput, writer: BulkWriter, now: int) -> None:
         self._out = out
         self._writer = writer
         self._rows = 0
+        self._begun_at = self._written_at = now
 
-    @property
-    def size(self) -> int:
-        return self._out.size
-
-    def write(self, values: list[Any]) -> None:
+    def write(self, values: list[Any], now: int) -> None:
         self._writer.add_elements(values)
         self._rows += len(values)
+        self._written_at = now
+
+    def is_large(self, policy: RollingPolicy) -> bool:
+        return policy.should_roll(self._out.size, 0, 0)
+
+    def is_over(self, policy: RollingPolicy, now: int) -> bool:
+        return policy.should_roll(self._out.size, now - self._begun_at, now - self._written_at)
 
     def close(self) -> StagedFile:
         self._writer.finish()
@@ -130,7 +139,7 @@ class _Part:
 
 
 class FileTaskSink:
-    """Writes the records of one task to staged files, one per bucket, rolled by size."""
+    """Writes the records of one task to staged files, one per bucket, rolled by the policy of the sink."""
 
     def __init__(
         self,
@@ -140,9 +149,12 @@ class FileTaskSink:
         bucket_of: Callable[[Any, int], str],
         prefix: str,
         suffix: str,
-        part_size: int,
+        rolling: RollingPolicy,
         unique: str,
         vertex_id: int,
+        *,
+        check_every_ms: int,
+        clock: Clock = _SYSTEM_CLOCK,
     ) -> None:
         """Prepare to write.
 
@@ -153,9 +165,11 @@ class FileTaskSink:
             bucket_of: (element, processing time) -> sub-directory, may be empty.
             prefix: Start of final names.
             suffix: End of final names.
-            part_size: Bytes after which a new file is begun.
+            rolling: When a new file is begun.
             unique: Part of the name that no other task, epoch or attempt of any job has.
             vertex_id: The sink, for the report.
+            check_every_ms: How often age and idleness of files are looked at.
+            clock: The time that buckets and the policy go by.
         """
         self._base = base_path.rstrip("/")
         self._staging = staging
@@ -163,7 +177,10 @@ class FileTaskSink:
         self._bucket_of = bucket_of
         self._prefix = checked_part_name(prefix)
         self._suffix = checked_part_name(suffix)
-        self._part_size = part_size
+        self._rolling = rolling
+        self._check_every = check_every_ms
+        self._clock = clock
+        self._checked_at = clock.now()
         self._unique = unique
         self._vertex = vertex_id
         self._open: dict[str, _Part] = {}
@@ -171,21 +188,27 @@ class FileTaskSink:
 
     def write(self, records: Records) -> None:
         """Append records to the files of their buckets."""
-        now = int(time.time() * 1000)
+        now = self._clock.now()
+        if has_passed(self._check_every, self._checked_at, now):
+            self._checked_at = now
+            self._finish([bucket for bucket, part in self._open.items() if part.is_over(self._rolling, now)])
         by_bucket: dict[str, list[Any]] = {}
         for value in records.values:
             by_bucket.setdefault(self._bucket_of(value, now), []).append(value)
         for bucket, values in by_bucket.items():
-            part = self._open.get(bucket) or self._begin(bucket)
-            part.write(values)
-            if part.size >= self._part_size:
-                self._done.append(self._open.pop(bucket).close())
+            part = self._open.get(bucket) or self._begin(bucket, now)
+            part.write(values, now)
+            if part.is_large(self._rolling):
+                self._finish([bucket])
 
-    def _begin(self, bucket: str) -> _Part:
+    def _finish(self, buckets: Sequence[str]) -> None:
+        self._done += [self._open.pop(bucket).close() for bucket in buckets]
+
+    def _begin(self, bucket: str, now: int) -> _Part:
         directory = checked_bucket(self._base, bucket)
         name = checked_file_name(f"{self._prefix}-{self._unique}-{uuid.uuid4().hex[:8]}{self._suffix}")
         out = StagedOutput(self._staging, directory, name)
-        part = self._open[bucket] = _Part(out, self._make_writer(out))
+        part = self._open[bucket] = _Part(out, self._make_writer(out), now)
         return part
 
     def rows(self) -> list[tuple[str, bytes]]:
@@ -194,7 +217,6 @@ class FileTaskSink:
 
     def close(self, report: TaskReport) -> None:
         """Finish all files and report them."""
-        self._done += [part.close() for part in self._open.values()]
-        self._open.clear()
+        self._finish(list(self._open))
         report.staged.setdefault(self._vertex, []).extend(self._done)
         self._done = []
