@@ -107,10 +107,15 @@ def compare_throughput(table: Table, records: int, turns: int) -> None:
         table.row(mode, f"{statistics.median(found):,.0f}/s", spread(found))
 
 
-def draw(figures: list[dict[str, Any]]) -> None:
-    """Keep the figures, and draw them over the rates if matplotlib can be had."""
+def draw(figures: list[dict[str, Any]], *, add: bool) -> None:
+    """Keep the figures, with those of other rates that are there if `add`, and draw them if matplotlib can be had."""
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "latency.json").write_text(json.dumps(figures, indent=2))
+    kept = RESULTS / "latency.json"
+    if add and kept.exists():
+        new = {(row["system"], row["rate"]) for row in figures}
+        before = json.loads(kept.read_text())
+        figures = [row for row in before if (row["system"], row["rate"]) not in new] + figures
+    kept.write_text(json.dumps(figures, indent=2))
     try:
         interpreter = python_of("plot")
     except PeerMissingError as exc:
@@ -133,6 +138,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000, help="of the throughput part")
     parser.add_argument("--turns", type=int, default=3, help="of each mode in the throughput part")
     parser.add_argument("--backend", choices=("heap", "rocksdb"), default="heap", help="of the ages")
+    parser.add_argument("--add", action="store_true", help="draw figures of an earlier run, too")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     table = Table(width=48)
@@ -174,7 +180,7 @@ def main() -> None:
                 found.append({"system": "PyFlink, thread mode", "rate": rate, **figures})
                 show(table, f"PyFlink, thread mode, {rate:,}/s", figures)
     if found:
-        draw(found)
+        draw(found, add=options.add)
     if "throughput" in options.only:
         compare_throughput(table, options.records, options.turns)
     table.exit()

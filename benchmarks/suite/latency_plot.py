@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 def main() -> None:
     folder = Path(sys.argv[1])
     rows = json.loads((folder / "latency.json").read_text())
+    rates = sorted({row["rate"] for row in rows})
     figure, panels = plt.subplots(1, 2, figsize=(12, 4.5), sharey=True)
     for axes, field, title in zip(panels, ("p50_ms", "p99_ms"), ("median", "99 in 100"), strict=True):
         for system in dict.fromkeys(row["system"] for row in rows):
@@ -22,6 +23,9 @@ def main() -> None:
             axes.plot(*zip(*held, strict=True), marker="o", label=system)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.set_xticks(rates, [f"{rate:,}" for rate in rates])
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(lambda value, _at: f"{value:g}")
         axes.set_xlabel("events per second")
         axes.set_title(f"Age of an event at the sink, {title}", fontsize=10)
         axes.grid(alpha=0.3)

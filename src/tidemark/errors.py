@@ -12,6 +12,7 @@
     │  ├─ SerializationError
     │  ├─ StateMigrationException                SchemaIncompatibleError
     │  └─ MissingClassError                      both of the two above
+    │     └─ ForbiddenClassError
     ├─ BackendError
     │  ├─ BackendLockedError
     │  └─ BackendCorruptedError
@@ -30,6 +31,7 @@
     ├─ JobNotFoundError
     └─ ExecutionError (RuntimeError)             JobExecutionException
        ├─ SlotLostError
+       ├─ SparkLostError
        └─ StaleChannelError
 
 The right-hand column holds the names Flink users know, or other names; they are aliases of the class on their line.
@@ -52,6 +54,7 @@ __all__ = [
     "ExecutionError",
     "FailureReason",
     "FencedError",
+    "ForbiddenClassError",
     "IllegalArgumentException",
     "IllegalStateError",
     "IllegalStateException",
@@ -68,6 +71,7 @@ __all__ = [
     "SchemaIncompatibleError",
     "SerializationError",
     "SlotLostError",
+    "SparkLostError",
     "StaleChannelError",
     "StateError",
     "StateMigrationException",
@@ -206,6 +210,12 @@ class MissingClassError(SerializationError, StateMigrationException):
     """Stored bytes name a class that cannot be imported; bring it back under its name or drop the state."""
 
     code = "MISSING_CLASS"
+
+
+class ForbiddenClassError(MissingClassError):
+    """Stored bytes name a class that `state.restore.allowed-classes` does not allow; add it there if you trust them."""
+
+    code = "FORBIDDEN_CLASS"
 
 
 class BackendError(TidemarkError):
@@ -486,6 +496,12 @@ class SlotLostError(ExecutionError):
     """A slot process died or stopped answering; the attempt ends and the restart strategy decides."""
 
     code = "SLOT_LOST"
+
+
+class SparkLostError(ExecutionError):
+    """The JVM of Spark's driver has ended, or its context was stopped: no attempt can run in this process any more."""
+
+    code = "SPARK_LOST"
 
 
 class StaleChannelError(ExecutionError):

@@ -39,8 +39,8 @@ def test_a_frozen_driver_that_wakes_up_after_the_takeover_stops_and_publishes_no
         (tmp_path / "go").touch()
 
         assert frozen.wait(PATIENCE) != 0
-        assert "FencedError" in (tmp_path / "driver-False.log").read_text()
-        assert successor.wait(PATIENCE) == 0, (tmp_path / "driver-True.log").read_text()
+        assert "FencedError" in (tmp_path / "driver-start.log").read_text()
+        assert successor.wait(PATIENCE) == 0, (tmp_path / "driver-again.log").read_text()
         assert committed(out) == expected(limit)
     finally:
         for driver in drivers:

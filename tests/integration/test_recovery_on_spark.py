@@ -37,6 +37,8 @@ from tidemark.checkpoint.storage import FileSystemStorage
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parents[2]
+
 
 class SlowNumbers(Numbers):
     """Numbers that take long enough for crashes to hit the middle of the stream.
@@ -92,7 +94,13 @@ class RawRunningCount(OneInputStreamOperator):
 
 
 def numbers_job(
-    env: Any, backend: Any, limit: int, out: Path, gate: Path | None = None, own: bool = False
+    env: Any,
+    backend: Any,
+    limit: int,
+    out: Path,
+    gate: Path | None = None,
+    own: bool = False,
+    count: type[RunningCount] = RunningCount,
 ) -> None:
     env.set_state_backend(backend)
     env.enable_checkpointing(300)
@@ -103,7 +111,7 @@ def numbers_job(
         echoed = AsyncDataStream.unordered_wait(numbers, Echo(), 0, 500, Types.LONG()).uid("echo")
         counted = echoed.key_by(lambda n: n % 10, Types.LONG()).transform("Count", pair, RawRunningCount())
     else:
-        counted = numbers.key_by(lambda n: n % 10, Types.LONG()).process(RunningCount(), pair)
+        counted = numbers.key_by(lambda n: n % 10, Types.LONG()).process(count(), pair)
     counted.uid("counts")
     counted.sink_to(FileSink.for_row_format(str(out), Encoder.simple_string_encoder()).build()).uid("out")
 
@@ -291,7 +299,7 @@ driver_main({checkpoints!r}, {out!r}, {savepoint!r}, {limit}, {mode!r})
 
 
 def driver_main(checkpoints: str, out: str, savepoint: str | None, limit: int, mode: str) -> None:
-    """The program of the driver process in the test below."""
+    """The program of the driver process in the tests below."""
     from tidemark import Configuration, ExternalizedCheckpointRetention, StreamExecutionEnvironment
 
     configuration = Configuration()
@@ -308,13 +316,12 @@ def driver_main(checkpoints: str, out: str, savepoint: str | None, limit: int, m
     env.execute("driver")
 
 
-@pytest.mark.parametrize("mode", ["epochs", "continuous"])
-def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path, mode):
+def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path):
     limit, out, checkpoints = 40_000, tmp_path / "out", tmp_path / "checkpoints"
-    first = start_driver(tmp_path, None, limit, mode)
+    first = start_driver(tmp_path, None, limit)
 
     def half_way() -> bool:
-        assert first.poll() is None, (tmp_path / "driver-False.log").read_text()
+        assert first.poll() is None, (tmp_path / "driver-start.log").read_text()
         return len(list(checkpoints.rglob("_metadata"))) > 0 and sum(committed(out).values()) > 500
 
     wait_for(half_way)
@@ -327,28 +334,84 @@ def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path, mode):
     assert not alive, "slots outlived their driver"
     (tmp_path / "go").touch()
     newest = max(checkpoints.rglob("_metadata"), key=lambda path: int(path.parent.name.split("-")[1]))
-    second = start_driver(tmp_path, str(newest.parent), limit, mode)
+    second = start_driver(tmp_path, str(newest.parent), limit)
 
-    assert second.wait(DEADLINE) == 0, (tmp_path / "driver-True.log").read_text()
+    assert second.wait(DEADLINE) == 0, (tmp_path / "driver-again.log").read_text()
     assert committed(out) == expected(limit)
 
 
-def start_driver(
-    tmp_path: Path, savepoint: str | None, limit: int, mode: str = "epochs"
-) -> subprocess.Popen[str]:
-    root = str(Path(__file__).parents[2])
-    program = DRIVER.format(
-        root=root,
+def test_a_supervised_continuous_job_outlives_the_jvm_of_its_driver_and_the_driver(tmp_path, monkeypatch):
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+    limit, out, gate = 4_000, tmp_path / "out", tmp_path / "go"
+    options = {
+        "high-availability.type": "filesystem",
+        "high-availability.storageDir": str(tmp_path / "ha"),
+        "high-availability.lease-duration": "2 s",
+        "rest.enabled": "false",
+    }
+    defines = [part for key, value in options.items() for part in ("-D", f"{key}={value}")]
+    (tmp_path / "program.py").write_text(program(tmp_path, None, limit, "continuous"))
+    supervisor = run_python(
+        tmp_path, "supervisor", "-m", "tidemark.cli", "run", "--supervise", *defines, "program.py"
+    )
+    log = tmp_path / "driver-supervisor.log"
+
+    def newest() -> int:
+        assert supervisor.poll() is None, log.read_text()
+        found = (tmp_path / "checkpoints").rglob("_metadata")
+        return max((int(path.parent.name.split("-")[1]) for path in found), default=0)
+
+    def kill(victim: str) -> None:
+        before = newest()
+        wait_for(lambda: newest() > before + 1)
+        (driver,) = psutil.Process(supervisor.pid).children()
+        (jvm,) = [child for child in driver.children() if child.name() == "java"]
+        others = [psutil.Process(pid) for pid in slots_of(driver.pid)] + jvm.children(recursive=True)
+        assert len(others) > 2, "two slots, and Python workers"
+        (jvm if victim == "jvm" else driver).kill()
+        _gone, alive = psutil.wait_procs([driver, jvm, *others], timeout=DEADLINE)
+        assert not alive, log.read_text()
+
+    try:
+        kill("jvm")
+        told = log.read_text()
+        assert "The JVM of Spark's driver" in told
+        assert "its next driver goes on with it" in told
+        assert "is restarted in" not in told, "an attempt without a JVM"
+        kill("driver")
+        gate.touch()
+        assert supervisor.wait(DEADLINE) == 0, log.read_text()
+    finally:
+        supervisor.terminate()
+        supervisor.wait(DEADLINE)
+
+    assert committed(out) == expected(limit)
+
+
+def start_driver(tmp_path: Path, savepoint: str | None, limit: int) -> subprocess.Popen[str]:
+    name = "start" if savepoint is None else "again"
+    return run_python(tmp_path, name, "-c", program(tmp_path, savepoint, limit))
+
+
+def program(tmp_path: Path, savepoint: str | None, limit: int, mode: str = "epochs") -> str:
+    return DRIVER.format(
+        root=str(ROOT),
         checkpoints=str(tmp_path / "checkpoints"),
         out=str(tmp_path / "out"),
         savepoint=savepoint,
         limit=limit,
         mode=mode,
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
-    log = open(tmp_path / f"driver-{savepoint is not None}.log", "w")  # noqa: SIM115 - the child owns it
+
+
+def run_python(tmp_path: Path, name: str, *arguments: str) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    log = open(tmp_path / f"driver-{name}.log", "w")  # noqa: SIM115 - the child owns it
     return subprocess.Popen(
-        [sys.executable, "-c", program], stdout=log, stderr=log, text=True, env=environment, cwd=str(tmp_path)
+        [sys.executable, *arguments], stdout=log, stderr=log, text=True, env=environment, cwd=str(tmp_path)
     )
 
 

@@ -20,6 +20,7 @@ import pytest
 from tests.unit.rpc.strangers import until
 
 from tidemark.config import Options
+from tidemark.errors import ConfigError
 from tidemark.proof import Challenge
 from tidemark.rpc import Server
 from tidemark.types.time import to_millis
@@ -85,6 +86,21 @@ def test_frames_travel_through_tls():
     assert (header, bytes(answer)) == (["header"], body)
     connection.close()
     server.close()
+
+
+def test_the_first_free_port_of_a_range_is_taken():
+    first, address = listen("tcp:127.0.0.1:0")
+    taken = int(address.rpartition(":")[2])
+
+    second, other = listen(f"tcp:127.0.0.1:{taken},0")
+
+    assert other != address
+    with pytest.raises(ConfigError, match=rf"No free port .* among {taken} .*with some\.option"):
+        listen(f"tcp:127.0.0.1:{taken}", option="some.option")
+    with pytest.raises(ConfigError, match="neither a port nor a range"):
+        listen("tcp:127.0.0.1:many")
+    first.close()
+    second.close()
 
 
 def test_a_client_without_the_token_gets_nothing(served):

@@ -14,6 +14,7 @@ from tidemark.errors import (
     JobNotFoundError,
     QueryError,
     RestoreError,
+    SparkLostError,
     StateError,
     StateMigrationException,
     StorageError,
@@ -48,6 +49,8 @@ class ExitCode(IntEnum):
     """The job exists but cannot do that, or not now."""
     FENCED = 10
     """A newer driver runs the job, or owns one of its sinks."""
+    SPARK_LOST = 11
+    """The JVM of Spark's driver died under the program."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -56,6 +59,7 @@ class ExitCode(IntEnum):
 _FAMILIES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (JobNotFoundError, ExitCode.NO_JOB),
     (JobUnreachableError, ExitCode.UNREACHABLE),
+    (SparkLostError, ExitCode.SPARK_LOST),
     (ExecutionError, ExitCode.FAILED),
     (FencedError, ExitCode.FENCED),
     (CheckpointError, ExitCode.CHECKPOINT),
@@ -77,7 +81,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
     A job that failed because its snapshot cannot be restored or read, another storage failed, or another driver took
     over, counts to the family of that cause.
     """
-    if isinstance(error, ExecutionError):
+    if isinstance(error, ExecutionError) and not isinstance(error, SparkLostError):
         error = _deeper_cause(error) or error
     return next((code for family, code in _FAMILIES if isinstance(error, family)), ExitCode.FAILED)
 

@@ -1,7 +1,7 @@
 """`run --supervise`: the program in a process of its own, started again when that dies.
 
 What the program itself says about its end is final: it finished, it failed, it was refused. A process that was killed,
-or that could not reach its storage, or whose job another driver runs, has said nothing final.
+or whose Spark was, or that could not reach its storage, or whose job another driver runs, has said nothing final.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemark.cli.program import ProgramSettings
 
 __all__ = ["pause_before", "run_supervised"]
 
-_AGAIN = frozenset({int(ExitCode.SNAPSHOT), int(ExitCode.FENCED)})
+_AGAIN = frozenset({int(ExitCode.SNAPSHOT), int(ExitCode.FENCED), int(ExitCode.SPARK_LOST)})
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _STEADY_S = 300.0

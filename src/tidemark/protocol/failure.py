@@ -17,6 +17,7 @@ from tidemark.errors import (
     FencedError,
     RestoreError,
     SlotLostError,
+    SparkLostError,
     StaleChannelError,
     StateMigrationException,
     StorageError,
@@ -25,7 +26,9 @@ from tidemark.errors import (
 
 __all__ = ["FailureInfo", "FailureKind", "OperatorFailed", "first_failure", "is_curable"]
 
-_INCURABLE = (ConfigError, FencedError, StateMigrationException, RestoreError, pickle.PicklingError)
+_INCURABLE = (
+    ConfigError, FencedError, SparkLostError, StateMigrationException, RestoreError, pickle.PicklingError,
+)  # fmt: skip
 
 
 class FailureKind(IntEnum):

@@ -125,6 +125,9 @@ class Engine(Protocol):
     def events(self) -> list[SlotEvent]:
         """What slots said since the last call."""
 
+    def lost(self) -> str | None:
+        """Why no attempt can run in this process any more, None while one can; asked when one has failed."""
+
     def interrupt(self) -> None:
         """Cancel the running epoch, from another thread."""
 

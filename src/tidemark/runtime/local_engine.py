@@ -298,6 +298,10 @@ class LocalEngine:
         """Every slot lives in this process."""
         return dict.fromkeys(range(len(self.hosts)), os.getpid())
 
+    def lost(self) -> str | None:
+        """Nothing here can be lost without this process."""
+        return None
+
     def events(self) -> list[SlotEvent]:
         """What hosts said since the last call."""
         events = []

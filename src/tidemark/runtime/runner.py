@@ -26,6 +26,7 @@ from tidemark.errors import (
     ExecutionError,
     FailureReason,
     IllegalStateError,
+    SparkLostError,
     UnsupportedOperationException,
 )
 from tidemark.futures import CompletableFuture
@@ -319,7 +320,7 @@ class JobRunner:
             except Exception as exc:
                 if self._cancelled.is_set():
                     return self._cancelled_end(), None
-                failure: Exception = exc
+                failure = self._judged(exc)
             self.failure = failure
             self.attempt_failures.append(
                 AttemptFailure(self.execution.clock.now(), self.execution.attempt, failure)
@@ -328,12 +329,32 @@ class JobRunner:
             self._settle_rescale(failure)
             delay = self._restart_delay(failure)
             if delay is None:
-                return JobEnd.FAILED, failure
+                return self._failed_end(failure), failure
             self._tell_restart(failure, delay)
             self.status = JobStatus.RESTARTING
             if self._sleep_cancelled(delay):
                 return self._cancelled_end(), None
             self.status = JobStatus.RUNNING
+
+    def _judged(self, failure: Exception) -> Exception:
+        """The failure of an attempt, unless it comes of what has ended every attempt here."""
+        why = self.execution.engine.lost()
+        if why is None:
+            return failure
+        job_id = self.execution.job_id
+        remedy = "start the program again: it goes on from its last checkpoint if it is given that (-s PATH)"
+        if self.execution.leadership is not None:
+            remedy = "its next driver goes on with it"
+        error = SparkLostError(
+            f"{why}, so job {job_id} cannot go on in this process; {remedy}.", job_id=job_id
+        )
+        error.__cause__ = failure
+        return error
+
+    def _failed_end(self, failure: Exception) -> JobEnd:
+        """A driver without its Spark is a dead driver, not a failed job: another one may lead it."""
+        handed_over = isinstance(failure, SparkLostError) and self.execution.leadership is not None
+        return JobEnd.SUSPENDED if handed_over else JobEnd.FAILED
 
     def _begin_rescaled(self) -> None:
         """Leave the attempt, which has nothing left to do, for one with another plan."""
@@ -551,7 +572,7 @@ class JobRunner:
         elif end is JobEnd.SUSPENDED:
             self.status = JobStatus.SUSPENDED
             message = f"Job {job_id} was suspended: its next driver goes on with it."
-            self.result.set_exception(ExecutionError(message, job_id=job_id))
+            self.result.set_exception(error or ExecutionError(message, job_id=job_id))
         else:
             self.status = JobStatus.FAILED
             assert error is not None

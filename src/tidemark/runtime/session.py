@@ -32,6 +32,7 @@ __all__ = [
     "find_or_create_session",
     "java_command",
     "java_version",
+    "lost",
     "use_this_interpreter",
 ]
 
@@ -127,6 +128,24 @@ def active_session() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() or _default_session(SparkSession)
+
+
+def lost(session: SparkSession) -> str | None:
+    """Why a session can run nothing any more, None while it can."""
+    from py4j.protocol import Py4JNetworkError
+
+    context = session.sparkContext
+    if context._jsc is None:
+        return "The SparkContext was stopped"
+    # A JVM that PySpark has not started itself (spark-submit) is known by its port alone.
+    process = getattr(context._gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        return f"The JVM of Spark's driver (process {process.pid}) has ended"
+    try:
+        stopped = context._jsc.sc().isStopped()
+    except (Py4JNetworkError, OSError) as exc:
+        return f"The JVM of Spark's driver has ended ({exc})"
+    return "The SparkContext was stopped" if stopped else None
 
 
 def java_command(environ: Mapping[str, str]) -> str | None:

@@ -98,7 +98,10 @@ class KeyedCut(Protocol):
     """Frozen keyed state of one operator subtask."""
 
     metas: Sequence[StateMeta]
-    native: NativeCut | None
+
+    @property
+    def native(self) -> NativeCut | None:
+        """Its files, if it is written natively; may wait for the backend, so ask behind the barrier."""
 
     def tables(self) -> Sequence[StateTable]:
         """Canonical tables of all states. Not called for a cut that is written natively."""

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -338,19 +339,27 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def _native_cut(self) -> RocksCut:
         metas = [self._catalog.meta(name) for name in self._catalog.numbers]
         self._cuts += 1
-        directory = self._directory / f"cut-{self._cuts}"
-        self._store.checkpoint(directory)
-        files, shared = self._names.publish(item.name for item in directory.iterdir())
+        number, directory = self._cuts, self._directory / f"cut-{self._cuts}"
         extra = NativeExtra(
-            files,
+            {},
             dict(self._catalog.numbers),
             self.parameters.key_groups,
             self._scope.next_segment,
             self._catalog.carried_types(),
         )
-        paths = {published: directory / local for published, local in files.items()}
-        native = NativeCut(KIND, paths, shared, extra.to_bytes())
-        return RocksCut(metas, lambda: (), lambda: self._drop(directory), native)
+        frozen = self._store.begin_checkpoint(directory)
+
+        def native() -> NativeCut:
+            frozen.result()
+            files, shared = self._names.publish(number, [item.name for item in directory.iterdir()])
+            paths = {published: directory / local for published, local in files.items()}
+            return NativeCut(KIND, paths, shared, replace(extra, files=files).to_bytes())
+
+        def release() -> None:
+            # Not while files are still linked into it.
+            frozen.add_done_callback(lambda _frozen: self._drop(directory))
+
+        return RocksCut(metas, lambda: (), release, native)
 
     def _drop(self, directory: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)

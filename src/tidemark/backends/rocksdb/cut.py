@@ -1,6 +1,7 @@
 """Snapshots of a RocksDB store: native files for incremental checkpoints, canonical tables for the rest.
 
-A native cut is a directory of hard links to the files of the database. RocksDB numbers its files per
+A native cut is a directory of hard links to the files of the database, made behind the barrier with the rows that
+were there at it (`held_writes`). RocksDB numbers its files per
 database, so two databases that grew from one checkpoint use the same number for different content. A file
 is therefore published under `<database id>-<file>`; a database opened from restored files remembers the
 published names it inherited, and later cuts name those files as before. Names of the small files that
@@ -116,15 +117,13 @@ class FileNames:
     def __init__(self, database_id: str) -> None:
         self._id = database_id
         self._inherited: dict[str, str] = {}
-        self._cuts = 0
 
     def inherit(self, published: str, local: str) -> None:
         """An immutable file came from a restored cut and keeps its name."""
         self._inherited[local] = published
 
-    def publish(self, local_names: Iterable[str]) -> tuple[dict[str, str], frozenset[str]]:
-        """Published name -> local name for one cut, and which of them are shared."""
-        self._cuts += 1
+    def publish(self, cut: int, local_names: Iterable[str]) -> tuple[dict[str, str], frozenset[str]]:
+        """Published name -> local name for a cut by its number, and which of them are shared."""
         files: dict[str, str] = {}
         shared = set()
         for local in sorted(local_names):
@@ -132,7 +131,7 @@ class FileNames:
                 published = self._inherited.get(local, f"{self._id}-{local}")
                 shared.add(published)
             else:
-                published = f"{self._id}-{self._cuts}-{local}"
+                published = f"{self._id}-{cut}-{local}"
             files[published] = local
         return files, frozenset(shared)
 
@@ -295,12 +294,24 @@ class RocksCut:
         metas: Sequence[StateMeta],
         tables: Callable[[], Sequence[StateTable]],
         release: Callable[[], None],
-        native: NativeCut | None = None,
+        native: Callable[[], NativeCut] | None = None,
     ) -> None:
         self.metas = metas
-        self.native = native
+        self._link = native
+        self._native: NativeCut | None = None
         self._tables = tables
         self._release = release
+
+    @property
+    def native(self) -> NativeCut | None:
+        """The files, None for a canonical cut. Waits until they are frozen.
+
+        Raises:
+            BackendError: They could not be.
+        """
+        if self._native is None and self._link is not None:
+            self._native = self._link()
+        return self._native
 
     def tables(self) -> Sequence[StateTable]:
         """Canonical tables of all states; empty for a native cut."""

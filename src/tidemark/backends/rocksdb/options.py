@@ -2,8 +2,8 @@
 
 The defaults bound the memory of a store to about `block_cache_size + write_buffer_size *
 max_write_buffer_number`, with `read_cache_size` more for each state, and keep the unflushed part small,
-because a barrier with incremental checkpoints waits until that part is on disk: 8 MiB flush in well
-under 100 ms.
+because what is written behind the barrier of an incremental checkpoint waits until that part is on disk: 8 MiB
+flush in well under 100 ms.
 """
 
 from __future__ import annotations

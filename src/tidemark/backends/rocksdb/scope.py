@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchScope", "RowTable"]
 
 _WRITE_CHUNK: Final = 8192
-"""Rows per native write: a larger one would overshoot the write buffer, and a barrier has to flush that."""
+"""Rows per native write: a larger one would overshoot the write buffer, which each incremental checkpoint flushes."""
 _SPILL_AFTER: Final = 100_000
 """Reads that went to the store after which a batch writes back and forgets, to bound its memory."""
 _FEW_ROWS: Final = 256

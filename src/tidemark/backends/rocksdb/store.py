@@ -10,9 +10,12 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tidemark.backends.rocksdb.held_writes import HeldBatch, HeldWrites
 from tidemark.backends.rocksdb.options import RocksDBOptions, native_options
 from tidemark.config.rocksdb_metrics import PROPERTIES, TICKERS
 from tidemark.errors import BackendCorruptedError, BackendError, BackendLockedError
@@ -118,6 +121,8 @@ class RocksStore:
         self._write_options.disable_wal = True
         self._db: Any = None
         self._cursor: Any = None
+        self._held: HeldWrites | None = None
+        """What waits until files are frozen, from `begin_checkpoint` until it has been written."""
         self._frozen = 0
         self._lock = threading.Lock()
         try:
@@ -126,10 +131,16 @@ class RocksStore:
             self._db = rocksdict.Rdict(str(path), self._native)
         except Exception as error:
             _raise(error, path, "open the store")
-        self.new_batch = _BatchMaker(rocksdict.WriteBatch)
+        self._native_batch = partial(rocksdict.WriteBatch, raw_mode=True)
+
+    def new_batch(self) -> Any:
+        """An empty batch for `write`."""
+        return self._native_batch() if self._held is None else HeldBatch()
 
     def get(self, key: bytes) -> bytes | None:
         """Value of one key, or None."""
+        if self._held is not None and key in self._held.rows:
+            return self._held.rows[key]
         try:
             return self._db.get(key)  # type: ignore[no-any-return]
         except Exception as error:
@@ -138,22 +149,45 @@ class RocksStore:
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Values of many keys; fastest when `keys` are sorted."""
         try:
-            return self._db.get(keys)  # type: ignore[no-any-return]
+            raws: list[bytes | None] = self._db.get(keys)
         except Exception as error:
             _raise(error, self.path, "read")
+        return raws if self._held is None else self._held.patched(keys, raws)
 
     def write(self, batch: Any) -> None:
         """Apply a batch of `new_batch()` (`put`, `delete`, `delete_range`) at once."""
         if batch.is_empty():
             return
         self._cursor = None
+        if self._held is not None:
+            if self._held.take(batch):
+                return
+            self._settle()
+        if isinstance(batch, HeldBatch):
+            held, batch = batch, self._native_batch()
+            held.copy_to(batch)
+        self._write(batch)
+
+    def _write(self, batch: Any) -> None:
         try:
             self._db.write(batch, self._write_options)
         except Exception as error:
             _raise(error, self.path, "write")
 
+    def _settle(self) -> None:
+        """Wait for files that are being frozen, and write what waits for them."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        batch = self._native_batch()
+        held.finish(batch)
+        self._cursor = None
+        if not batch.is_empty():
+            self._write(batch)
+
     def scan(self, first: bytes, end: bytes) -> Iterator[Row]:
         """Rows with `first <= key < end`, in key order, as they are when the scan starts."""
+        self._settle()
         try:
             yield from self._db.items(from_key=first, read_opt=_read_options(end))
         except Exception as error:
@@ -161,6 +195,8 @@ class RocksStore:
 
     def prefixed(self, prefix: bytes, limit: int = sys.maxsize) -> list[Row]:
         """Rows whose key starts with `prefix`, at most `limit`; made for the few rows of one key."""
+        if self._held is not None and self._held.touches(prefix):
+            self._settle()
         # One iterator serves all such reads until the next write: opening one costs more than seeking.
         try:
             cursor = self._cursor
@@ -181,6 +217,7 @@ class RocksStore:
 
     def delete_range(self, first: bytes, end: bytes) -> None:
         """Remove every key with `first <= key < end`."""
+        self._settle()
         self._cursor = None
         try:
             self._db.delete_range(first, end, self._write_options)
@@ -188,7 +225,8 @@ class RocksStore:
             _raise(error, self.path, "delete")
 
     def freeze(self) -> FrozenRows:
-        """A consistent view of the rows, in microseconds."""
+        """A consistent view of the rows, in microseconds unless files are being frozen."""
+        self._settle()
         try:
             frozen = FrozenRows(self._db.iter(), self.path, self._thaw)
         except Exception as error:
@@ -204,18 +242,33 @@ class RocksStore:
         if last:
             shutil.rmtree(self.path, ignore_errors=True)
 
-    def checkpoint(self, target: Path) -> None:
-        """Flush, then hard-link the files of the database into the new directory `target`."""
+    def begin_checkpoint(self, target: Path) -> Future[None]:
+        """Have files with the rows of this moment hard-linked into the new directory `target`.
+
+        Returns at once, unless files are being frozen already: one after the other. What it gives is done when the
+        files are there, or tells why they are not.
+        """
+        self._settle()
+        if self._db is None:
+            # Else only the thread would notice.
+            _raise(ValueError("it is closed"), self.path, "take a native checkpoint")
+        self._held = HeldWrites(partial(self._freeze_files, self._db, target), self.options.write_buffer_size)
+        return self._held.frozen
+
+    def _freeze_files(self, db: Any, target: Path) -> None:
         import rocksdict
 
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            rocksdict.Checkpoint(self._db).create_checkpoint(str(target))
+            # The checkpoint would flush by itself, but hold the interpreter meanwhile, which this does not.
+            db.flush(True)
+            rocksdict.Checkpoint(db).create_checkpoint(str(target))
         except Exception as error:
             _raise(error, self.path, "take a native checkpoint")
 
     def compact(self) -> None:
         """Rewrite all files, dropping deleted and overwritten rows. Takes time."""
+        self._settle()
         self._cursor = None
         try:
             self._db.flush(True)
@@ -247,6 +300,9 @@ class RocksStore:
     def close(self) -> None:
         """Release files and lock and delete the directory, once no frozen rows need it. Idempotent."""
         self._cursor = None
+        held, self._held = self._held, None
+        if held is not None:
+            held.frozen.exception()
         with self._lock:
             db, self._db = self._db, None
             unused = not self._frozen
@@ -259,15 +315,3 @@ class RocksStore:
         finally:
             if unused:
                 shutil.rmtree(self.path, ignore_errors=True)
-
-
-class _BatchMaker:
-    """Makes empty write batches in raw mode."""
-
-    __slots__ = ("_type",)
-
-    def __init__(self, batch_type: Any) -> None:
-        self._type = batch_type
-
-    def __call__(self) -> Any:
-        return self._type(raw_mode=True)

@@ -17,7 +17,7 @@ from tidemark.backends.rocksdb import RocksDBKeyedStateBackend
 from tidemark.backends.rocksdb import cut as cutting
 from tidemark.backends.rocksdb.cut import NativeExtra
 from tidemark.clock import ManualClock
-from tidemark.errors import RestoreError, StateMigrationException
+from tidemark.errors import BackendError, RestoreError, StateMigrationException
 from tidemark.state.backend import NO_KEY
 from tidemark.state.descriptors import (
     ListStateDescriptor,
@@ -98,6 +98,86 @@ def test_a_native_cut_holds_what_was_there(make: Make) -> None:
     assert content(new) == expected(range(50))
     assert [meta.name for meta in new.restored_states()] == ["v", "l", "m"]
     cut.release()
+
+
+@pytest.mark.parametrize(
+    "write_buffer_size", [8 << 20, 64 << 10], ids=["all of it waits", "most of it does not"]
+)
+def test_writes_behind_a_native_cut_are_seen_at_once_and_are_not_in_its_files(
+    make: Make, write_buffer_size: int
+) -> None:
+    keys = range(1_000)
+    old = make(write_buffer_size=write_buffer_size)
+    fill(old, keys)
+    value, items, pairs = states(old)
+
+    # Nobody waits until the files are frozen, which takes RocksDB a while.
+    cuts = [old.cut(incremental=True)]
+    live = expected(keys)
+    for key in keys:
+        old.start_batch([key])
+        old.context.token = key
+        if key % 5 == 0:
+            value.clear()
+            items.clear()
+            pairs.clear()
+            del live[key]
+        elif key % 5 == 1:
+            value.update(value.value() + 1)
+            live[key] = (key + 1, *live[key][1:])
+        elif key % 5 == 2:
+            items.add("c")
+            pairs.put("n", list(items.get()))
+            live[key][1].append("c")
+            live[key][2]["n"] = list(live[key][1])
+        elif key % 5 == 3:
+            pairs.remove("k")
+            items.update([])
+            live[key] = (key, [], {})
+        old.end_batch()
+        old.start_batch([key])
+        assert value.value() == (live[key][0] if key in live else None)
+        assert dict(pairs.items()) == (live[key][2] if key in live else {})
+        old.end_batch()
+        if key == 500:
+            half_way = {key: (number, [*items], {**pairs}) for key, (number, items, pairs) in live.items()}
+            cuts.append(old.cut(incremental=True))
+
+    assert content(old) == live
+    for cut, frozen in zip(cuts, (expected(keys), half_way), strict=True):
+        new = make()
+        restore_native(new, cut)
+        cut.release()
+        assert content(new) == frozen
+
+
+def test_a_cut_that_is_given_up_at_once_leaves_nothing(make: Make, tmp_path: Path) -> None:
+    backend = make()
+    fill(backend, range(5_000))
+
+    backend.cut(incremental=True).release()
+    backend.close()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_cannot_be_frozen_fail_their_cut_and_lose_no_write(make: Make, tmp_path: Path) -> None:
+    backend = make()
+    fill(backend, range(50))
+    (directory,) = tmp_path.glob("rocksdb-*")
+    (directory / "cut-1").mkdir()
+
+    cut = backend.cut(incremental=True)
+    fill(backend, range(50, 80))
+
+    with pytest.raises(BackendError, match="take a native checkpoint"):
+        cut.native  # noqa: B018
+    cut.release()
+    again = backend.cut(incremental=True)
+    new = make()
+    restore_native(new, again)
+    again.release()
+    assert content(new) == content(backend) == expected(range(80))
 
 
 def test_a_second_native_cut_shares_the_files_of_the_first(make: Make) -> None:

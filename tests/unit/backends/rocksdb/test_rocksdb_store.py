@@ -92,7 +92,7 @@ def test_a_second_opener_is_told_about_the_lock(tmp_path: Path) -> None:
 
 def test_a_damaged_store_is_reported_as_such(tmp_path: Path) -> None:
     store = open_store(tmp_path / "db", a=b"1" * 1000)
-    store.checkpoint(tmp_path / "copy")
+    store.begin_checkpoint(tmp_path / "copy").result()
     store.close()
     table = next((tmp_path / "copy").glob("*.sst"))
     table.write_bytes(table.read_bytes()[:100])
@@ -116,7 +116,7 @@ def test_using_a_closed_store_is_a_backend_error(tmp_path: Path) -> None:
         lambda: store.delete_range(b"a", b"b"),
         store.freeze,
         store.compact,
-        lambda: store.checkpoint(tmp_path / "copy"),
+        lambda: store.begin_checkpoint(tmp_path / "copy"),
     ):
         with pytest.raises(BackendError):
             use()
