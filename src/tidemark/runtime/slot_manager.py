@@ -17,7 +17,7 @@ from typing import Any
 
 from tidemark.config import Options
 from tidemark.errors import SlotLostError
-from tidemark.processes import kill_process
+from tidemark.processes import is_process_alive, kill_process
 from tidemark.protocol.events import SlotEvent, SlotLost, SlotMemoryUse
 from tidemark.rpc import Acceptor, Client
 from tidemark.runtime.cancellation import wait_for_all
@@ -31,7 +31,11 @@ __all__ = ["SlotAddress", "SlotManager"]
 
 _log = logging.getLogger(__name__)
 
-_REGISTER_S = 60.0
+_REGISTER_S = 120.0
+"""How long slots on other machines may take to register."""
+_REGISTER_HERE_S = 600.0
+"""The same on this machine, where their processes are seen to live: it may only be busy."""
+_LOOK_S = 0.5
 _SURPLUS_S = 10.0
 """How long a slot that is not needed any more, and has closed its operators, may take to end."""
 _INTRODUCTION_S = 60.0
@@ -179,14 +183,26 @@ class SlotManager:
             }
             for index in missing
         ]
-        launched = self._launch(settings)
-        deadline = time.monotonic() + _REGISTER_S
+        self._await_registration(missing, self._launch(settings))
+
+    def _await_registration(self, missing: list[int], launched: list[tuple[int, int, str]]) -> None:
+        here = self.address.startswith("unix:")
+        patience = _REGISTER_HERE_S if here else _REGISTER_S
+        deadline = time.monotonic() + patience
         with self._registered:
             while any(index not in self._slots for index in missing):
-                if not self._registered.wait(max(0.0, deadline - time.monotonic())):
-                    absent = [row for row in launched if row[0] not in self._slots]
+                if self._registered.wait(_LOOK_S):
+                    continue
+                absent = [row for row in launched if row[0] not in self._slots]
+                now = round(time.time() * 1000)
+                gone = [row for row in absent if here and not is_process_alive(row[1], now)]
+                if gone:
                     raise SlotLostError(
-                        f"Slots {[row[0] for row in absent]} did not register within {_REGISTER_S:.0f} s. "
+                        f"Slots {[row[0] for row in gone]} ended before they registered. {_log_tail(gone[0][2])}"
+                    )
+                if time.monotonic() > deadline:
+                    raise SlotLostError(
+                        f"Slots {[row[0] for row in absent]} did not register within {patience:.0f} s. "
                         f"{_log_tail(absent[0][2]) if absent else ''}"
                     )
 
