@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import stat
+import struct
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.spark
+
+RPC_REQUEST, RPC_RESPONSE = 3, 4
+DEADLINE_S = 60
 
 
 def test_sockets_of_python_workers_are_in_a_private_directory(spark: Any) -> None:
@@ -18,3 +24,37 @@ def test_sockets_of_python_workers_are_in_a_private_directory(spark: Any) -> Non
 
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert [path for path in directory.iterdir() if path.is_socket()]
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">i", len(value)) + value.encode()
+
+
+def answer_to_a_stranger(port: int, application: str, block: str) -> int | None:
+    """The kind of message with which Spark answers the question for a block (`OpenBlocks`); None: it hangs up."""
+    wish = b"\x00" + text(application) + text("driver") + struct.pack(">i", 1) + text(block)
+    body = bytes([RPC_REQUEST]) + struct.pack(">qi", 1, len(wish)) + wish
+    with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as connection:
+        try:
+            connection.sendall(struct.pack(">q", 8 + len(body)) + body)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.makefile("rb").read(9)
+        except ConnectionError:
+            return None
+    return answer[8] if len(answer) == 9 else None
+
+
+def test_sparks_own_ports_give_no_block_to_strangers(spark: Any) -> None:
+    context = spark.sparkContext
+    secret = context.broadcast("a token, for instance")
+    # Its data is behind the one of the description; any broadcast of the session would do.
+    block = f"broadcast_{secret._jbroadcast.id()}_piece0"
+    jvm = next(process for process in psutil.Process().children() if process.name() == "java")
+    ports = {c.laddr.port for c in jvm.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+    # The door of PySpark has a token of its own.
+    ports.discard(context._gateway.gateway_parameters.port)
+    assert ports
+
+    answers = {port: answer_to_a_stranger(port, context.applicationId, block) for port in ports}
+
+    assert RPC_RESPONSE not in answers.values(), answers

@@ -47,6 +47,8 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LEVEL = "TIDEMARK_SPARK_LOG_LEVEL"
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 _UNIX_SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
+_ONE_PROCESS = r"local(\[[^]]*\])?"
+"""Masters whose executor is the driver itself."""
 _SETTINGS = {
     _UNIX_SOCKETS: "true",
     "spark.python.worker.reuse": "true",
@@ -93,6 +95,10 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     if wanted["spark.master"].startswith("local"):
         wanted.setdefault("spark.driver.host", "127.0.0.1")
         wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        if re.fullmatch(_ONE_PROCESS, wanted["spark.master"]):
+            # Its RPC and block manager ports are on the loopback interface, too, and hand blocks (broadcast closures,
+            # with the job's token in them) to whoever asks. Spark makes a secret up itself here.
+            wanted.setdefault("spark.authenticate", "true")
         if _UNIX_SOCKET_DIRECTORY not in wanted:
             # Whoever connects is obeyed by a Python worker; in /tmp only the umask kept others out.
             wanted[_UNIX_SOCKET_DIRECTORY] = scratch_for_life("tidemark-workers-", socket_base())
