@@ -14,6 +14,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tests.unit.rpc.strangers import until
 
 from tidemark.config import Options
 from tidemark.errors import ConfigError
-from tidemark.proof import Challenge
+from tidemark.proof import Challenge, own_binding
 from tidemark.rpc import Server
 from tidemark.types.time import to_millis
 from tidemark.wire import (
@@ -49,6 +50,22 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def echo(connection: Connection, header: Any, body: bytearray) -> None:
     connection.send(header, body)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "binding"),
+    [
+        (socket.AF_INET, ("127.0.0.1", 9069), b"127.0.0.1:9069"),
+        (socket.AF_INET6, ("::ffff:127.0.0.1", 9069, 0, 0), b"127.0.0.1:9069"),
+        # An address on a network may be translated on the way.
+        (socket.AF_INET, ("192.0.2.7", 9069), b""),
+        (socket.AF_UNIX, "/tmp/s", b""),
+    ],
+)
+def test_proofs_are_bound_to_loopback_addresses_only(family, name, binding):
+    accepted: Any = SimpleNamespace(family=family, getsockname=lambda: name)
+
+    assert own_binding(accepted) == binding
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 5_000_000, 40_000_001])
