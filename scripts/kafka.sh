@@ -10,6 +10,7 @@
 #
 # KAFKA_CACHE: where the jars are (default: ~/.cache/tidemark/kafka-<version>). KAFKA_HEAP: heap of the broker (256m).
 # KAFKA_EXTRA: more lines for server.properties of a new DIR. KAFKA_OWNER: a process id; the broker ends when that process has.
+# KAFKA_JVM: how the broker's code is compiled (-XX:TieredStopAtLevel=1: starts soon, stays slow).
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -97,7 +98,8 @@ start() { # DIR PORT
     [ -e "$1/bootstrap" ] || configure "$1" "${2:-$(free_port)}"
     if ! running "$1"; then
         local seen; seen=$(stat -c %s "$1/broker.log" 2>/dev/null || echo 0)
-        setsid "${JAVA_HOME:+$JAVA_HOME/bin/}java" -Xmx"${KAFKA_HEAP:-256m}" -Xms64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
+        setsid "${JAVA_HOME:+$JAVA_HOME/bin/}java" -Xmx"${KAFKA_HEAP:-256m}" -Xms64m -XX:+UseSerialGC \
+            "${KAFKA_JVM:--XX:TieredStopAtLevel=1}" \
             -Dlog4j2.configurationFile="$1/log4j2.properties" -cp "$cache/*" kafka.Kafka "$1/server.properties" \
             > "$1/stdout" 2>&1 < /dev/null &
         echo $! > "$1/pid"

@@ -54,13 +54,17 @@ SECTIONS = (
         ("state.checkpoints", "state.savepoints", "execution.checkpointing", "fs.", "s3."),
     ),
     ("Restart strategy", ("restart-strategy",)),
-    ("Execution", ("execution.", "parallelism.", "pipeline.", "task.", "heartbeat.", "metrics.")),
+    (
+        "Execution",
+        ("execution.", "parallelism.", "pipeline.", "task.", "heartbeat.", "jobmanager.", "metrics."),
+    ),
     ("Queryable state", ("queryable-state",)),
     (
         "Web server, history, metrics and logs",
         ("rest.", "web.", "history.", "metrics.", "log.", "state.latency"),
     ),
     ("High availability", ("high-availability",)),
+    ("Encryption and trust", ("security.", "state.restore")),
     ("Kafka", ("kafka.",)),
 )
 

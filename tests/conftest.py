@@ -45,6 +45,14 @@ def _without_syncs() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What `tidemark security init` says to set, with the files it makes."""
+    from tidemark.tls.making import make_certificates
+
+    return make_certificates(str(tmp_path_factory.mktemp("certificates") / "tls"))
+
+
 # Tests of whole jobs run in both execution modes: those of these directories, and modules and tests that say so with
 # `pytest.mark.modes("epochs", "auto")`. A test that is about one mode names it, with its reason:
 # `pytest.mark.modes("epochs", reason="...")`. Scripted jobs want "continuous" by name.

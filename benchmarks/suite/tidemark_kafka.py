@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from tidemark.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaS
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 PATIENCE_S = 120.0
-WARM_S = 3
+WARM_S = 15
+"""Until broker and job are compiled and connected."""
+BARE_S = 5
 SENDER = Path(__file__).with_name("kafka_ticker.py")
 
 
@@ -76,9 +79,10 @@ def run_count(case: Case, topic: str, folder: Path) -> list[Any]:
 
 
 def run_latency(case: Case, folder: Path) -> dict[str, Any]:
-    """Age of records in the second topic: read from the first, counted by key, written at least once."""
-    from confluent_kafka import Consumer, TopicPartition
+    """Age of records in the second topic: read from the first, counted by key, written at least once.
 
+    And of records of the first that are read there: one of the two ways through the broker, without a job.
+    """
     bootstrap, read, written = (case.options[key] for key in ("bootstrap", "read", "written"))
     mode = {"execution.mode": case.options["mode"]}
     env = environment(case.backend, case.slots, folder / "checkpoints", case.checkpoint_ms, **mode)
@@ -91,17 +95,34 @@ def run_latency(case: Case, folder: Path) -> dict[str, Any]:
         sink.set_delivery_guarantee(DeliveryGuarantee.AT_LEAST_ONCE).build()
     )
     client = env.execute_async("latency")
+    try:
+        with reader_of(bootstrap, written) as consumer:
+            # A job takes a while to start, and what waits for it meanwhile has an age that says nothing.
+            paced(case, consumer, WARM_S)
+            found = figures_of(*paced(case, consumer, case.options["seconds"]))
+    finally:
+        client.cancel().result(PATIENCE_S)
+    with reader_of(bootstrap, read) as consumer:
+        bare = figures_of(*paced(case, consumer, BARE_S))
+    return {**found, "bare_p50_ms": bare["p50_ms"], "bare_p99_ms": bare["p99_ms"]}
+
+
+@contextmanager
+def reader_of(bootstrap: str, topic: str) -> Iterator[Any]:
+    """A consumer of what comes to a topic from now on."""
+    from confluent_kafka import Consumer, TopicPartition
+
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "latency", "fetch.wait.max.ms": 100, "log_level": 0}
     )
-    consumer.assign([TopicPartition(written, each, 0) for each in range(kafka_work.PARTITIONS)])
+    places = [TopicPartition(topic, each) for each in range(kafka_work.PARTITIONS)]
+    for place in places:
+        place.offset = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)[1]
+    consumer.assign(places)
     try:
-        # A job takes a while to start, and what waits for it meanwhile has an age that says nothing.
-        paced(case, consumer, WARM_S)
-        return figures_of(*paced(case, consumer, case.options["seconds"]))
+        yield consumer
     finally:
         consumer.close()
-        client.cancel().result(PATIENCE_S)
 
 
 def paced(case: Case, consumer: Any, seconds: int) -> tuple[list[list[float]], int]:

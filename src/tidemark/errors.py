@@ -12,6 +12,7 @@
     │  ├─ SerializationError
     │  ├─ StateMigrationException                SchemaIncompatibleError
     │  └─ MissingClassError                      both of the two above
+    │     └─ ForbiddenClassError
     ├─ BackendError
     │  ├─ BackendLockedError
     │  └─ BackendCorruptedError
@@ -53,6 +54,7 @@ __all__ = [
     "ExecutionError",
     "FailureReason",
     "FencedError",
+    "ForbiddenClassError",
     "IllegalArgumentException",
     "IllegalStateError",
     "IllegalStateException",
@@ -208,6 +210,12 @@ class MissingClassError(SerializationError, StateMigrationException):
     """Stored bytes name a class that cannot be imported; bring it back under its name or drop the state."""
 
     code = "MISSING_CLASS"
+
+
+class ForbiddenClassError(MissingClassError):
+    """Stored bytes name a class that `state.restore.allowed-classes` does not allow; add it there if you trust them."""
+
+    code = "FORBIDDEN_CLASS"
 
 
 class BackendError(TidemarkError):

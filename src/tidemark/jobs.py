@@ -17,6 +17,7 @@ import msgspec
 from tidemark.errors import ConfigError, JobNotFoundError
 from tidemark.private_files import open_private, private_directory, replace_private
 from tidemark.processes import is_process_alive, this_machine
+from tidemark.tls import TlsFiles
 
 __all__ = [
     "TOKEN_VARIABLE",
@@ -56,6 +57,8 @@ class JobRecord:
     """What `process_started` says of the driver."""
     machine: str = ""
     """Where it runs (`this_machine`); a registry may lie in a home directory that several share."""
+    tls: TlsFiles | None = None
+    """What its TCP connections are encrypted with, without the password of the key; None: with nothing."""
 
 
 def token_bytes(text: str) -> bytes:

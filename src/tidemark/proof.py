@@ -20,6 +20,7 @@ import hmac
 import ipaddress
 import os
 import socket
+from typing import Any, Protocol
 
 from tidemark.errors import TidemarkError
 
@@ -30,6 +31,20 @@ _PROTOCOL = b"TM\x00\x03"
 _ANOTHER_VERSION = "of another version of tidemark, or none at all; install the same one on both sides"
 _NONCE = 32
 _DIGEST = 32
+
+
+class _Connected(Protocol):
+    """A connected socket, of TLS or not."""
+
+    @property
+    def family(self) -> int:
+        """Of its address."""
+
+    def getpeername(self) -> Any:
+        """Address of the other end."""
+
+    def getsockname(self) -> Any:
+        """Address of this end."""
 
 
 class AuthenticationError(TidemarkError):
@@ -71,7 +86,7 @@ class Response:
     DIGEST = _DIGEST
     __slots__ = ("_expected", "bound", "proof")
 
-    def __init__(self, token: bytes, nonce: bytes, sock: socket.socket) -> None:
+    def __init__(self, token: bytes, nonce: bytes, sock: _Connected) -> None:
         """Respond to the server's `nonce`, which came over `sock`.
 
         Raises:
@@ -90,7 +105,7 @@ class Response:
         return hmac.compare_digest(digest, self._expected)
 
 
-def own_binding(sock: socket.socket) -> bytes:
+def own_binding(sock: _Connected) -> bytes:
     """What a server binds the proofs on an accepted socket to: its own loopback address, else nothing."""
     endpoint, loopback = _endpoint(sock.family, sock.getsockname())
     return endpoint if loopback else b""

@@ -19,12 +19,14 @@ import ssl
 import struct
 import threading
 import time
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from tidemark.errors import TidemarkError
+from tidemark.errors import ConfigError, TidemarkError
+from tidemark.ports import parse_port_range
 from tidemark.proof import AuthenticationError, Response
+from tidemark.tls import TlsSocket, check_peer
 
 __all__ = [
     "HANDSHAKE_TIMEOUT_S",
@@ -34,6 +36,7 @@ __all__ = [
     "Connection",
     "FrameTooLargeError",
     "SharedConnection",
+    "Stream",
     "WireClosed",
     "connect",
     "grown",
@@ -63,6 +66,10 @@ _BUFFER = 1 << 20
 """Kernel buffer of unix sockets: a batch should fit, or both ends wake up for every 200 kB."""
 
 
+Stream: TypeAlias = socket.socket | TlsSocket
+"""What bytes go through."""
+
+
 class WireClosed(ConnectionError):
     """The peer is gone."""
 
@@ -78,8 +85,8 @@ class Connection:
 
     __slots__ = ("_max_body", "_socket", "address")
 
-    def __init__(self, sock: socket.socket, address: str, max_body: int = MAX_BODY) -> None:
-        if sock.family == socket.AF_UNIX:
+    def __init__(self, sock: Stream, address: str, max_body: int = MAX_BODY) -> None:
+        if isinstance(sock, socket.socket) and sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         self._socket = sock
@@ -87,7 +94,7 @@ class Connection:
         self.address = address
 
     @property
-    def socket(self) -> socket.socket:
+    def socket(self) -> Stream:
         """For whoever waits on several connections at once."""
         return self._socket
 
@@ -150,7 +157,7 @@ class Connection:
 
     def readable(self) -> bool:
         """Whether `receive` has something to begin with, or will say that the peer is gone."""
-        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+        if isinstance(self._socket, TlsSocket) and self._socket.pending():
             return True
         # Unlike `select`, this works for any number of open descriptors.
         poller = select.poll()
@@ -216,24 +223,57 @@ class SharedConnection(Connection):
             super().send(header, body)
 
 
-def listen(address: str, backlog: int = _BACKLOG) -> tuple[socket.socket, str]:
-    """Bind and listen; port 0 picks one. Returns the socket and the address clients use."""
+def listen(address: str, backlog: int = _BACKLOG, *, option: str = "") -> tuple[socket.socket, str]:
+    """Bind and listen.
+
+    Args:
+        address: Where. A TCP address may name several ports, as port options do (`tcp:host:50100-50200,51234`), of
+            which the first free one is taken; 0 is any.
+        backlog: Connections the kernel keeps waiting.
+        option: Configuration key of the ports, for messages.
+
+    Returns:
+        The socket and the address clients use.
+
+    Raises:
+        ConfigError: None of the ports is free, or the host is not this one.
+        OSError: The path of a unix socket cannot be used.
+    """
     scheme, _, rest = address.partition(":")
-    host, _, port = rest.rpartition(":")
-    sock = socket.socket(socket.AF_UNIX if scheme == "unix" else socket.AF_INET, socket.SOCK_STREAM)
+    if scheme == "unix":
+        return _bound(socket.AF_UNIX, rest, backlog), address
+    host, _, ports = rest.rpartition(":")
+    taken: OSError | None = None
+    for port in parse_port_range(ports):
+        try:
+            sock = _bound(socket.AF_INET, (host, port), backlog)
+        except OSError as exc:
+            taken = exc
+        else:
+            return sock, f"tcp:{host}:{sock.getsockname()[1]}"
+    remedy = f" Give a wider range with {option}." if option else ""
+    raise ConfigError(
+        f"No free port on {host} among {_shortened(ports)} ({taken}).{remedy}", key=option or None
+    )
+
+
+def _shortened(ports: str) -> str:
+    return ports if len(ports) <= 60 else f"{ports[:50]}..."
+
+
+def _bound(family: int, where: str | tuple[str, int], backlog: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if scheme == "unix":
-            sock.bind(rest)
-            os.chmod(rest, 0o600)
-            sock.listen(backlog)
-            return sock, address
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, int(port)))
+        if isinstance(where, tuple):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(where)
+        if isinstance(where, str):
+            os.chmod(where, 0o600)
         sock.listen(backlog)
-        return sock, f"tcp:{host}:{sock.getsockname()[1]}"
     except BaseException:
         sock.close()
         raise
+    return sock
 
 
 def connect(
@@ -253,20 +293,36 @@ def connect(
     try:
         sock = _dial(address, deadline, tls)
     except OSError as exc:
-        raise WireClosed(f"Cannot reach {address}: {exc}") from exc
+        raise WireClosed(f"Cannot reach {address}: {_told(exc)}") from exc
     try:
         _prove(sock, token, address, deadline)
         sock.settimeout(None)
         return Connection(sock, address, max_body)
     except OSError as exc:
         sock.close()
-        raise WireClosed(f"{address} did not let us in: {exc}") from exc
+        hint = ""
+        if isinstance(exc, TimeoutError) and tls is None and address.startswith("tcp:"):
+            hint = "; if it speaks TLS (security.ssl.internal.enabled), this side has to as well"
+        raise WireClosed(f"{address} did not let us in: {_told(exc)}{hint}") from exc
     except BaseException:
         sock.close()
         raise
 
 
-def _dial(address: str, deadline: float, tls: ssl.SSLContext | None) -> socket.socket:
+def _told(exc: OSError) -> str:
+    """What an error says, with the usual reason where it is one of TLS."""
+    if not isinstance(exc, ssl.SSLError):
+        return str(exc)
+    if exc.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS, as this side does (security.ssl.internal.enabled)"
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"its certificate is not believed: {exc.verify_message}"
+    if "ALERT" in (exc.reason or ""):
+        return f"it does not accept our certificate, or we have none ({exc.reason})"
+    return str(exc)
+
+
+def _dial(address: str, deadline: float, tls: ssl.SSLContext | None) -> Stream:
     scheme, _, rest = address.partition(":")
     host, _, port = rest.rpartition(":")
     if scheme == "unix":
@@ -279,13 +335,21 @@ def _dial(address: str, deadline: float, tls: ssl.SSLContext | None) -> socket.s
             sock.connect(rest)
             return sock
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock if tls is None else tls.wrap_socket(sock, server_hostname=host)
+        return sock if tls is None else _encrypted(sock, host, deadline, tls)
     except BaseException:
         sock.close()
         raise
 
 
-def _prove(sock: socket.socket, token: bytes, address: str, deadline: float) -> None:
+def _encrypted(sock: socket.socket, host: str, deadline: float, tls: ssl.SSLContext) -> TlsSocket:
+    sock.settimeout(_left(deadline))
+    stream = TlsSocket(sock, tls, server_name=host)
+    stream.do_handshake()
+    check_peer(stream.peer)
+    return stream
+
+
+def _prove(sock: Stream, token: bytes, address: str, deadline: float) -> None:
     """The client's side of the handshake."""
     response = Response(token, _read(sock, Response.NONCE, deadline), sock)
     sock.sendall(response.proof)
@@ -302,7 +366,7 @@ def _prove(sock: socket.socket, token: bytes, address: str, deadline: float) -> 
         raise AuthenticationError(f"The peer at {address} does not know the job's token.")
 
 
-def _read(sock: socket.socket, size: int, deadline: float) -> bytes:
+def _read(sock: Stream, size: int, deadline: float) -> bytes:
     data = b""
     while len(data) < size:
         sock.settimeout(_left(deadline))

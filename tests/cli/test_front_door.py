@@ -56,6 +56,10 @@ def test_the_doctor_refuses_a_home_that_is_a_link(tide: Command, home: Path, tmp
 
 def test_a_new_project_runs_and_its_test_passes(tide: Command, tmp_path: Path) -> None:
     project = tmp_path / "shop"
+    # A project inside of another one, as that of the tutorial in a clone of ours, is a project of its own.
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\n'
+    )
 
     written = json.loads(tide("--json", "new", project).stdout)
 
@@ -78,6 +82,7 @@ def test_a_new_project_runs_and_its_test_passes(tide: Command, tmp_path: Path) -
     assert sorted(os.path.basename(path) for path in written["files"]) == [
         "README.md",
         "job.py",
+        "pytest.ini",
         "test_job.py",
         "tidemark-conf.yaml",
     ]

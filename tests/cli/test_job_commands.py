@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -52,7 +53,22 @@ def test_a_job_is_found_by_a_unique_prefix(tide: Command, running_job: str) -> N
     assert [node["uid"] for node in facts["nodes"]] == ["numbers", "count", "out"]
     assert [sink["guarantee"] for sink in facts["sinks"]] == ["at-least-once"]
     assert facts["progress"]["records"] > 0
-    assert f"Id                 {running_job}" in tide("info", running_job).stdout
+    shown = tide("info", running_job).stdout
+    assert f"Id                 {running_job}" in shown
+
+
+def test_info_tells_what_every_operator_does(tide: Command, running_job: str) -> None:
+    def counted() -> int:
+        facts = json.loads(tide("info", running_job, "--json").stdout)
+        counting = next(operator for operator in facts["operators"] if operator["uid"] == "count")
+        assert counting["lag_ms"] is counting["watermark"] is None
+        return int(counting["records_in"])
+
+    # What is told is up to a second old.
+    until(lambda: counted() > 0)
+    shown = tide("info", running_job).stdout
+    assert re.search(r"^OPERATOR +RECORDS IN +OUT +IN/S +OUT/S +WATERMARK +BEHIND$", shown, re.MULTILINE)
+    assert re.search(r"^KEYED PROCESS +[1-9]", shown, re.MULTILINE)
 
 
 def test_an_unknown_job_has_its_own_exit_code(tide: Command, running_job: str) -> None:

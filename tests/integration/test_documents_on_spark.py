@@ -31,6 +31,7 @@ from tidemark import (
     ExpiredState,
     HashMapStateBackend,
     KeyedProcessFunction,
+    ListStateDescriptor,
     MapFunction,
     MapStateDescriptor,
     NumberSequenceSource,
@@ -38,6 +39,7 @@ from tidemark import (
     SourceFunction,
     StateTtlConfig,
     Time,
+    TwoInputStreamOperator,
     Types,
     ValueStateDescriptor,
     WatermarkStrategy,
@@ -126,6 +128,24 @@ class Remember(KeyedProcessFunction):
         self.visits.update((self.visits.value() or 0) + 1)
 
 
+class Meeting(TwoInputStreamOperator):
+    """An operator of one's own: both inputs in managed state, told at the end of time."""
+
+    def initialize_state(self, context: Any) -> None:
+        store = context.get_keyed_state_store()
+        self.seen = store.get_list_state(ListStateDescriptor("seen", Types.LONG()))
+
+    def process_element1(self, element: Any) -> None:
+        self.seen.add(element.get_timestamp())
+        self.get_timer_service().register_event_time_timer(10**9)
+
+    def process_element2(self, element: Any) -> None:
+        self.seen.add(-element.value.f1)
+
+    def on_event_time(self, timer: Any) -> Any:
+        yield "met", timer.get_key(), sorted(self.seen.get())
+
+
 class ToRow(MapFunction):
     def map(self, value: Any) -> Any:
         return Row(*value)
@@ -133,7 +153,7 @@ class ToRow(MapFunction):
 
 @pytest.mark.parametrize("backend", [HashMapStateBackend, EmbeddedRocksDBStateBackend])
 @MODES
-def test_expiring_state_nullable_maps_unnamed_rows_and_asynchronous_calls(
+def test_expiring_state_nullable_maps_unnamed_rows_asynchronous_calls_and_own_operators(
     make_env: Callable[..., Any], tmp_path: Path, mode: str, backend: Callable[[], Any]
 ) -> None:
     again = AsyncRetryStrategy.fixed_delay(
@@ -152,7 +172,10 @@ def test_expiring_state_nullable_maps_unnamed_rows_and_asynchronous_calls(
     rows = asked.set_parallelism(1).map(ToRow(), unnamed).set_parallelism(1)
     remembered = rows.key_by(lambda row: row.f0, Types.STRING()).process(Remember(tmp_path / "told"))
 
-    results = list(remembered.execute_and_collect())
+    both = rows.connect(rows).key_by(lambda row: row.f0, lambda row: row.f0, Types.STRING())
+    met = both.transform("Meet", Types.PICKLED_BYTE_ARRAY(), Meeting())
+
+    results = list(remembered.union(met).execute_and_collect())
 
     def visit(name: str, at: int, count: int | None, *before: int) -> Any:
         holes = [
@@ -171,6 +194,9 @@ def test_expiring_state_nullable_maps_unnamed_rows_and_asynchronous_calls(
             visit("cid", 12_000, None),
             ("ended", "ann", 1, 22_000),
             ("ended", "cid", 1, 22_000),
+            ("met", "ann", [-12_000, -1_000, 0, 0, 1_000, 12_000]),
+            ("met", "bob", [-500, 500]),
+            ("met", "cid", [-12_000, 12_000]),
         ],
         key=repr,
     )

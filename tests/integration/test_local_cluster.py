@@ -1,19 +1,30 @@
-"""A cluster of real executor processes on this machine: tasks and slots do not share the driver's process."""
+"""A cluster of real executor processes on this machine: tasks and slots do not share the driver's process.
+
+Its links are TCP, encrypted with certificates on both sides; without them `make chaos-spark` kills executors.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import ssl
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner
 from tests.integration.conftest import slot_processes
-from tests.integration.test_jobs_on_spark import DEADLINE, wait_for
+from tests.integration.test_jobs_on_spark import DEADLINE, RunningCount, wait_for
 from tests.integration.test_recovery_on_spark import committed, expected, numbers_job
+
+from tidemark import wire
+from tidemark.cli.main import cli
+from tidemark.jobs import list_jobs, token_bytes
 
 pytestmark = pytest.mark.spark
 
@@ -25,17 +36,30 @@ cluster_main({folder!r}, {limit}, {mode!r})
 """
 
 
+class CountOverTcp(RunningCount):
+    """In a slot whose unix socket tasks do not find, as if they were on another machine."""
+
+    def open(self, runtime_context: Any) -> None:
+        assert Path.cwd().name.startswith("tidemark-")
+        Path("slot.sock").unlink(missing_ok=True)
+        super().open(runtime_context)
+
+
 def cluster_main(folder: str, limit: int, mode: str) -> None:
     """The program of the driver process."""
     from tidemark import Configuration, FsStateBackend, StreamExecutionEnvironment
+    from tidemark.tls.making import make_certificates
 
-    configuration = Configuration()
+    configuration = Configuration.from_dict(make_certificates(f"{folder}/tls"))
+    configuration.set_string("queryable-state.enable", "true")
     configuration.set_string("spark.master", "local-cluster[2,1,1024]")
     configuration.set_string("execution.mode", mode)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2)
     here = Path(folder)
-    numbers_job(env, FsStateBackend(f"{folder}/checkpoints"), limit, here / "out", here / "go")
+    numbers_job(
+        env, FsStateBackend(f"{folder}/checkpoints"), limit, here / "out", here / "go", count=CountOverTcp
+    )
     env.execute("cluster")
 
 
@@ -56,6 +80,38 @@ def start(folder: Path, limit: int, mode: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-c", program], stdout=log, stderr=log, env=environment, cwd=folder
         )
+
+
+def doors_of(slots: set[int]) -> set[int]:
+    """The TCP ports of slots, and the one of their driver at which they have registered."""
+    doors = set()
+    for slot in slots:
+        for connection in psutil.Process(slot).net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN:
+                doors.add(connection.laddr.port)
+    for slot in slots:
+        for connection in psutil.Process(slot).net_connections("tcp"):
+            if connection.status == psutil.CONN_ESTABLISHED and connection.laddr.port not in doors:
+                doors.add(connection.raddr.port)
+    return doors
+
+
+def assert_closed_to_strangers(driver: int, slots: set[int]) -> None:
+    """Whoever knows the token and has no certificate gets nothing, anywhere; with one, the command line does."""
+    record = next(record for record in list_jobs() if record.pid == driver)
+    assert record.tls is not None
+    assert record.control_address.startswith("tcp:")
+    assert record.query_port is not None
+    told = CliRunner().invoke(cli, ["info", record.job_id, "--json"])
+    assert json.loads(told.stdout)["status"] == "RUNNING", told.output
+    doors = doors_of(slots) | {record.query_port, int(record.control_address.rpartition(":")[2])}
+    assert len(doors) >= 2 * 1 + 1 + 2, "records of two slots, their registration, queries and control"
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname = False
+    anybody.verify_mode = ssl.CERT_NONE
+    for port in doors:
+        with pytest.raises(wire.WireClosed, match="certificate"):
+            wire.connect(f"tcp:127.0.0.1:{port}", token_bytes(record.token), DEADLINE, anybody)
 
 
 def executors(driver: int) -> list[psutil.Process]:
@@ -88,6 +144,8 @@ def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path, mo
 
             wait_for(new_checkpoint)
             time.sleep(rng.random() * 0.3)
+            if not machine_lost:
+                assert_closed_to_strangers(driver.pid, set(slot_processes()) - others)
             victims = executors(driver.pid)
             assert victims
             rng.choice(victims).kill()

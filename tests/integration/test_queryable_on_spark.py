@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import runpy
 import signal
 import threading
-from collections.abc import Callable
+import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from tests.integration.test_jobs_on_spark import DEADLINE, Discard, wait_for
+from click.testing import CliRunner
+from tests.integration.test_jobs_on_spark import DEADLINE, Discard, Numbers, wait_for
 from tests.integration.test_recovery_on_spark import SlowNumbers
+from tests.recovery.test_incremental_heap import shared_files
 
-from tidemark import FsStateBackend, KeyedProcessFunction, RestartStrategies, Types, ValueStateDescriptor
+from tidemark import (
+    Configuration,
+    KeyedProcessFunction,
+    RestartStrategies,
+    StreamExecutionEnvironment,
+    Types,
+    ValueStateDescriptor,
+)
+from tidemark.cli.main import cli
 from tidemark.errors import UnknownKeyOrNamespaceException, UnknownKvStateError
 from tidemark.jobs import find_job
 from tidemark.queryablestate import QueryableStateClient
+from tidemark.queryablestate.proxy import QueryableStateClientProxy
+from tidemark.queryablestate.server import QueryableStateServer
+from tidemark.runtime.rest import announcing
 from tidemark.state_processor import erase_from_job, register
 
 pytestmark = pytest.mark.spark
@@ -32,25 +50,67 @@ class QueryableCount(KeyedProcessFunction):
         count = descriptor()
         count.set_queryable("counts")
         self.count = runtime_context.get_state(count)
+        threads = ValueStateDescriptor("threads", Types.LONG())
+        threads.set_queryable("threads")
+        self.threads = runtime_context.get_state(threads)
 
     def process_element(self, value: Any, ctx: Any) -> None:
         self.count.update((self.count.value() or 0) + 1)
+        if not value % 1000 // 10:
+            names = [thread.name for thread in threading.enumerate()]
+            self.threads.update(names.count(QueryableStateServer.title))
 
 
-@pytest.fixture
-def job(make_env: Callable[..., Any], checkpoints: str) -> Any:
-    """A running job with the queryable state "counts", keys 0 to 9."""
-    few = {"queryable-state__server__network-threads": "1", "queryable-state__proxy__network-threads": "1"}
-    env = make_env(2, **{"queryable-state__enable": "true", "queryable-state__server__ports": "0", **few})
-    env.set_state_backend(FsStateBackend(checkpoints))
+@contextlib.contextmanager
+def running(checkpoints: str, **settings: str) -> Iterator[Any]:
+    """A running job with the queryable states "counts" and "threads", keys 0 to 9, in two slots."""
+    keys = {"execution.target": "spark", "execution.mode": "epochs", "queryable-state.enable": "true"}
+    settings = {**keys, "state.backend": "filesystem", "state.checkpoints.dir": checkpoints, **settings}
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
+    env.set_parallelism(2)
     env.enable_checkpointing(300)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 100))
     numbers = env.add_source(SlowNumbers(2**62)).key_by(lambda n: n % 10, Types.LONG())
     numbers.process(QueryableCount(), Types.LONG()).add_sink(Discard())
     client = env.execute_async("queryable")
-    wait_for(lambda: client.get_progress()["checkpoints"] >= 1)
-    yield client
-    client.cancel().result(DEADLINE)
+    try:
+        wait_for(lambda: client.get_progress()["checkpoints"] >= 1)
+        yield client
+    finally:
+        client.cancel().result(DEADLINE)
+
+
+FIRST_PORT, PORTS = 23_100, 50
+
+
+@pytest.fixture(scope="module")
+def watched(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str]]:
+    """A job with few threads, a range of ports and figures of everything, for tests that only read; and its page."""
+    options = {
+        "state.backend": "rocksdb",
+        "state.backend.rocksdb.metrics.estimate-num-keys": "true",
+        "queryable-state.server.ports": f"{FIRST_PORT}-{FIRST_PORT + PORTS}",
+        "queryable-state.proxy.ports": f"{FIRST_PORT + PORTS + 1}-{FIRST_PORT + 2 * PORTS}",
+        "queryable-state.server.network-threads": "1",
+        "queryable-state.server.query-threads": "2",
+        "queryable-state.proxy.network-threads": "1",
+        "queryable-state.proxy.query-threads": "4",
+        "queryable-state.enable-statistics": "true",
+        "rest.enabled": "true",
+        "rest.port": "0",
+    }
+    addresses: list[str] = []
+    with (
+        announcing(addresses.append),
+        running(f"file://{tmp_path_factory.mktemp('checkpoints')}", **options) as client,
+    ):
+        yield client, addresses[0]
+
+
+@pytest.fixture
+def job(watched: tuple[Any, str]) -> Any:
+    """A running job with the queryable state "counts", keys 0 to 9, which nobody disturbs."""
+    return watched[0]
 
 
 def connect(job: Any, timeout: float = DEADLINE) -> QueryableStateClient:
@@ -65,7 +125,13 @@ def read(client: QueryableStateClient, job: Any, key: int) -> int:
     return int(state.value())
 
 
-def test_reads_through_three_slot_kills_are_correct_and_never_fail(job):
+def test_reads_through_three_slot_kills_are_correct_and_never_fail(spark, checkpoints):
+    few = {"queryable-state.server.network-threads": "1", "queryable-state.proxy.network-threads": "1"}
+    with running(checkpoints, **few, **{"queryable-state.server.ports": "0"}) as job:
+        read_while_slots_are_killed(job)
+
+
+def read_while_slots_are_killed(job):
     floors = dict.fromkeys(range(10), 0)
     problems: list[str] = []
     stop = threading.Event()
@@ -120,6 +186,41 @@ def test_batched_reads_and_scans_agree_with_single_ones(job):
     assert all(0 <= key < 10 and state.value() > 0 for key, state in pairs)
 
 
+def test_ports_threads_and_statistics_are_those_that_were_asked_for(watched):
+    job, address = watched
+    with connect(job) as client:
+        asked = [read(client, job, key) for key in range(10)]
+        threads = ValueStateDescriptor("threads", Types.LONG())
+        told = client.get_kv_states(job.get_job_id(), "threads", list(range(10)), Types.LONG(), threads)
+        servers = {state.value() for state in told.result(DEADLINE)}
+
+    assert len(asked) == 10
+    # Receiving, answering, and the one that accepts connections; for a moment one more for each that comes in.
+    assert min(servers) == 1 + 2 + 1
+    title = QueryableStateClientProxy.title
+    wait_for(lambda: [thread.name for thread in threading.enumerate()].count(title) == 1 + 4 + 1)
+    proxy_port = find_job(job.get_job_id()).query_port
+    server_ports = {
+        connection.laddr.port
+        for pid in job.get_progress()["slot_pids"].values()
+        for connection in psutil.Process(pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert FIRST_PORT + PORTS < proxy_port <= FIRST_PORT + 2 * PORTS
+    assert len(server_ports) == 2
+    assert all(FIRST_PORT <= port <= FIRST_PORT + PORTS for port in server_ports)
+    wait_for(lambda: metric(address, "flink_jobmanager_job_queryableState_numRequests") >= 11)
+    wait_for(lambda: metric(address, "flink_taskmanager_queryableState_numRequests") >= 11)
+    wait_for(lambda: metric(address, "flink_taskmanager_job_task_operator_rocksdb_estimate_num_keys") >= 10)
+
+
+def metric(address: str, name: str) -> float:
+    """What a metric adds up to over its labels."""
+    with urllib.request.urlopen(f"{address}/metrics", timeout=DEADLINE) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.partition("{")[0] == name)
+
+
 def test_unknown_names_and_keys_are_told_apart(job):
     with connect(job) as client:
         with pytest.raises(UnknownKeyOrNamespaceException):
@@ -162,15 +263,60 @@ def test_the_example_asks_a_running_job(spark, capfd):
     assert capfd.readouterr().out.splitlines() == ["[('bob', 20), ('ann', 15)]"]
 
 
-def test_slots_and_checkpoints_forget_a_key(make_env, checkpoints, tmp_path):
-    env = make_env(2)
-    env.set_state_backend(FsStateBackend(checkpoints))
-    env.enable_checkpointing(500)
-    numbers = env.add_source(SlowNumbers(2**62)).key_by(lambda n: n // 20, Types.LONG())
-    numbers.process(QueryableCount(), Types.LONG()).uid("counts").add_sink(Discard())
+class Blocks(Numbers):
+    """The numbers below 100, those below 120 when `gate` is there, and then nothing for ever."""
+
+    def __init__(self, gate: Path) -> None:
+        super().__init__(120)
+        self.gate = gate
+
+    def run(self, ctx: Any) -> None:
+        while self.running:
+            if self.next < (self.limit if self.gate.exists() else 100):
+                with ctx.get_checkpoint_lock():
+                    ctx.collect(self.next)
+                    self.next += 1
+            else:
+                time.sleep(0.02)
+
+
+class Count(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(descriptor())
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self.count.update((self.count.value() or 0) + 1)
+
+
+@pytest.mark.parametrize(("mode", "backend"), [("epochs", "hashmap"), ("continuous", "rocksdb")])
+def test_incremental_checkpoints_are_compared_and_a_running_job_forgets_a_key(
+    make_env, checkpoints, tmp_path, mode, backend
+):
+    directory = Path(checkpoints.removeprefix("file://"))
+    env = make_env(2, state__backend=backend, state__backend__incremental="true")
+    env.enable_checkpointing(3_600_000)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(checkpoints)
+    env.configure(Configuration.from_dict({"state.checkpoints.num-retained": "3"}))
+    keyed = env.add_source(Blocks(tmp_path / "go")).uid("numbers").key_by(lambda n: n % 110, Types.LONG())
+    keyed.process(Count(), Types.LONG()).uid("counts").add_sink(Discard())
     client = env.execute_async("forgetting")
+
+    def checkpoint_behind(records: int) -> str:
+        wait_for(lambda: client.get_progress()["records"] >= records)
+        number = client.runner.checkpoint().result(DEADLINE)
+        return str(directory / client.get_job_id() / f"chk-{number}")
+
     try:
-        wait_for(lambda: client.get_progress()["state_entries"] >= 3)
+        before = checkpoint_behind(100)
+        (tmp_path / "go").touch()
+        after = checkpoint_behind(120)
+
+        told = CliRunner().invoke(cli, ["diff", before, after, "--json"])
+        [counts] = [state for state in json.loads(told.stdout) if state["state"] == "count"]
+        assert (counts["added"], counts["removed"], counts["changed"]) == (10, 0, 10)
+        first, second = shared_files(Path(before)), shared_files(Path(after))
+        assert first & second, "the second one goes on with files of the first"
+        assert second - first
 
         proof = erase_from_job(client.get_job_id(), "0", tmp_path / "proof.json")
 

@@ -94,7 +94,13 @@ class RawRunningCount(OneInputStreamOperator):
 
 
 def numbers_job(
-    env: Any, backend: Any, limit: int, out: Path, gate: Path | None = None, own: bool = False
+    env: Any,
+    backend: Any,
+    limit: int,
+    out: Path,
+    gate: Path | None = None,
+    own: bool = False,
+    count: type[RunningCount] = RunningCount,
 ) -> None:
     env.set_state_backend(backend)
     env.enable_checkpointing(300)
@@ -105,7 +111,7 @@ def numbers_job(
         echoed = AsyncDataStream.unordered_wait(numbers, Echo(), 0, 500, Types.LONG()).uid("echo")
         counted = echoed.key_by(lambda n: n % 10, Types.LONG()).transform("Count", pair, RawRunningCount())
     else:
-        counted = numbers.key_by(lambda n: n % 10, Types.LONG()).process(RunningCount(), pair)
+        counted = numbers.key_by(lambda n: n % 10, Types.LONG()).process(count(), pair)
     counted.uid("counts")
     counted.sink_to(FileSink.for_row_format(str(out), Encoder.simple_string_encoder()).build()).uid("out")
 

@@ -89,6 +89,13 @@ def python(built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _environment_with(built[0], tmp_path_factory.mktemp("user") / "venv")
 
 
+def test_the_lock_names_every_package_once() -> None:
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    names = [line.partition("==")[0].lower() for line in lines if not line.startswith("#")]
+
+    assert len(names) == len(set(names))
+
+
 def test_the_wheel_tells_mypy_its_types(python, tmp_path) -> None:
     """Outside of the repository, whose settings and sources it must not see."""
     program = tmp_path / "user_program.py"

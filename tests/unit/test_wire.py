@@ -14,13 +14,15 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.unit.rpc.strangers import until
 
 from tidemark.config import Options
-from tidemark.proof import Challenge
+from tidemark.errors import ConfigError
+from tidemark.proof import Challenge, own_binding
 from tidemark.rpc import Server
 from tidemark.types.time import to_millis
 from tidemark.wire import (
@@ -48,6 +50,22 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def echo(connection: Connection, header: Any, body: bytearray) -> None:
     connection.send(header, body)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "binding"),
+    [
+        (socket.AF_INET, ("127.0.0.1", 9069), b"127.0.0.1:9069"),
+        (socket.AF_INET6, ("::ffff:127.0.0.1", 9069, 0, 0), b"127.0.0.1:9069"),
+        # An address on a network may be translated on the way.
+        (socket.AF_INET, ("192.0.2.7", 9069), b""),
+        (socket.AF_UNIX, "/tmp/s", b""),
+    ],
+)
+def test_proofs_are_bound_to_loopback_addresses_only(family, name, binding):
+    accepted: Any = SimpleNamespace(family=family, getsockname=lambda: name)
+
+    assert own_binding(accepted) == binding
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 5_000_000, 40_000_001])
@@ -85,6 +103,21 @@ def test_frames_travel_through_tls():
     assert (header, bytes(answer)) == (["header"], body)
     connection.close()
     server.close()
+
+
+def test_the_first_free_port_of_a_range_is_taken():
+    first, address = listen("tcp:127.0.0.1:0")
+    taken = int(address.rpartition(":")[2])
+
+    second, other = listen(f"tcp:127.0.0.1:{taken},0")
+
+    assert other != address
+    with pytest.raises(ConfigError, match=rf"No free port .* among {taken} .*with some\.option"):
+        listen(f"tcp:127.0.0.1:{taken}", option="some.option")
+    with pytest.raises(ConfigError, match="neither a port nor a range"):
+        listen("tcp:127.0.0.1:many")
+    first.close()
+    second.close()
 
 
 def test_a_client_without_the_token_gets_nothing(served):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-import subprocess
+import select
+import socket
+import ssl
 from pathlib import Path
 
 import httpx
@@ -14,6 +16,7 @@ from tests.web.conftest import DEADLINE_S, Site, Start, until
 from tidemark.errors import ConfigError
 from tidemark.runtime.control import live_jobs
 from tidemark.web.application import ROUTES
+from tidemark.web.tls_gate import MOST_HANDSHAKES
 
 TOKEN = "a-token-nobody-guesses"
 
@@ -110,33 +113,46 @@ def test_only_files_of_the_page_are_served(site: Site, path: str) -> None:
     assert site.client.get(f"/static/{path}").status_code == 404
 
 
-def test_with_a_certificate_the_server_speaks_https_only(start: Start, tmp_path: Path) -> None:
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    made = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*made, *names], check=True, capture_output=True)
+def believing(certificates: dict[str, str], *own: str) -> ssl.SSLContext:
+    """A client's side of TLS, with a certificate and key of its own or without."""
+    context = ssl.create_default_context(cafile=certificates["security.ssl.rest.truststore"])
+    if own:
+        folder = Path(certificates["security.ssl.rest.truststore"]).parent
+        context.load_cert_chain(*[folder / name for name in own])
+    return context
 
-    site = start({"rest.ssl.certificate": str(certificate), "rest.ssl.key": str(key)})
+
+def test_with_a_certificate_the_server_speaks_https_only(start: Start, certificates: dict[str, str]) -> None:
+    files = {"certificate": "keystore", "key": "key"}
+    site = start({f"rest.ssl.{old}": certificates[f"security.ssl.rest.{new}"] for old, new in files.items()})
 
     assert site.address.startswith("https://")
-    import ssl
-
-    trusting = ssl.create_default_context(cafile=str(certificate))
-    with httpx.Client(base_url=site.address, verify=trusting, timeout=DEADLINE_S) as client:
+    with httpx.Client(base_url=site.address, verify=believing(certificates), timeout=DEADLINE_S) as client:
         assert client.get("/v1/jobs").json()["jobs"][0]["id"] == site.job_id
     with pytest.raises(httpx.HTTPError):
         httpx.get(site.address.replace("https", "http") + "/v1/jobs", timeout=DEADLINE_S)
+
+
+def test_with_authentication_only_certificates_of_the_authority_get_in_whatever_idlers_do(
+    start: Start, certificates: dict[str, str]
+) -> None:
+    site = start({key: value for key, value in certificates.items() if ".rest." in key})
+    port = int(site.address.rpartition(":")[2])
+    idlers = [socket.create_connection(("127.0.0.1", port), DEADLINE_S) for _ in range(MOST_HANDSHAKES + 50)]
+    for idler in idlers[::2]:
+        idler.sendall(b"\x16\x03\x01")
+
+    def ask(context: ssl.SSLContext) -> int:
+        with httpx.Client(base_url=site.address, verify=context, timeout=DEADLINE_S) as client:
+            return client.get("/v1/jobs").status_code
+
+    assert ask(believing(certificates, "client.pem", "client.key")) == 200
+    for refused in (believing(certificates), believing(certificates, "internal.pem", "internal.key")):
+        with pytest.raises(httpx.HTTPError):
+            ask(refused)
+    until(lambda: sum(not select.select([idler], [], [], 0)[0] for idler in idlers) <= MOST_HANDSHAKES)
+    for idler in idlers:
+        idler.close()
 
 
 def test_a_certificate_that_cannot_be_read_is_refused_at_submission(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.web import jobs
 from tests.web.conftest import DEADLINE_S, Site, Start, until
 
+from tidemark.errors import ConfigError
 from tidemark.jobs import list_jobs
 from tidemark.runtime import rest
 from tidemark.runtime.control import live_jobs
@@ -56,6 +57,18 @@ def test_a_port_that_is_taken_leads_to_the_next_one(start: Start) -> None:
         site = start({"rest.port": str(port)})
 
     assert port < int(site.address.rpartition(":")[2]) <= port + 100
+
+
+def test_a_range_of_ports_is_kept_to(start: Start, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
+        port, free = taken.getsockname()[1], other.getsockname()[1]
+        other.close()
+
+        site = start({"rest.bind-port": f"{port},{free}"})
+
+        assert int(site.address.rpartition(":")[2]) == free
+        with pytest.raises(ConfigError, match=r"rest\.bind-port"), rest.announcing(lambda _address: None):
+            jobs.start(tmp_path / "second", {"rest.bind-port": str(port)})
 
 
 def test_answers_in_two_pieces_do_not_wait_for_an_acknowledgement() -> None:

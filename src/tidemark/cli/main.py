@@ -21,6 +21,7 @@ from tidemark.cli.commands.rekey import rekey
 from tidemark.cli.commands.rescale import rescale
 from tidemark.cli.commands.run import run
 from tidemark.cli.commands.savepoints import cancel, savepoint, stop
+from tidemark.cli.commands.security import security
 from tidemark.cli.commands.snapshots import inspect, verify
 from tidemark.cli.commands.top import top
 from tidemark.cli.commands.web import web
@@ -91,6 +92,7 @@ for _command in (
     logs,
     doctor,
     new,
+    security,
 ):
     cli.add_command(_command)
 

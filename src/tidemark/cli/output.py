@@ -137,6 +137,10 @@ class Renderer(ABC):
         """A project was written."""
 
     @abstractmethod
+    def certificates(self, settings: dict[str, str]) -> None:
+        """Certificates were made; with these settings jobs use them."""
+
+    @abstractmethod
     @contextlib.contextmanager
     def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
         """Something that shows running jobs anew each time it is called."""
@@ -225,6 +229,9 @@ class TextRenderer(Renderer):
             click.echo("Plan")
             guarantees = {sink["id"]: sink["guarantee"] for sink in facts["sinks"]}
             _echo(columns([_plan_row(node, guarantees) for node in facts["nodes"]], "  "))
+        if facts.get("operators"):
+            header = ("OPERATOR", "RECORDS IN", "OUT", "IN/S", "OUT/S", "WATERMARK", "BEHIND")
+            _echo(columns([header, *[_operator_row(operator) for operator in facts["operators"]]]))
 
     def checkpoints(self, records: list[dict[str, Any]]) -> None:
         """A table, newest first; the reason of a failure below its line."""
@@ -382,6 +389,10 @@ class TextRenderer(Renderer):
         _echo(files)
         click.echo(f"Next: cd {path} && tidemark run job.py", err=True)
 
+    def certificates(self, settings: dict[str, str]) -> None:
+        """Lines for a configuration file."""
+        _echo([f"{key}: {value}" for key, value in settings.items()])
+
     @contextlib.contextmanager
     def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
         """A table that is drawn over on a terminal, and printed anew elsewhere."""
@@ -502,6 +513,10 @@ class JsonRenderer(Renderer):
         """`path` and `files`."""
         _dump({"path": path, "files": files})
 
+    def certificates(self, settings: dict[str, str]) -> None:
+        """The settings."""
+        _dump(settings)
+
     @contextlib.contextmanager
     def screen(self) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
         """A document per look."""
@@ -542,6 +557,19 @@ def _plan_row(node: dict[str, Any], guarantees: dict[int, str]) -> tuple[Any, ..
         f"x{node['parallelism']}",
         f"<- {inputs}" if inputs else "",
         guarantees.get(node["id"], ""),
+    )
+
+
+def _operator_row(operator: dict[str, Any]) -> tuple[Any, ...]:
+    lag, watermark = operator["lag_ms"], operator["watermark"]
+    return (
+        operator["name"],
+        f"{operator['records_in']:,}",
+        f"{operator['records_out']:,}",
+        f"{operator['records_in_per_second']:,.0f}",
+        f"{operator['records_out_per_second']:,.0f}",
+        "the end" if lag is None and watermark is not None else date_time(watermark),
+        duration(lag),
     )
 
 

@@ -36,6 +36,73 @@ _NOTHING_IN_FLIGHT = "at most a few frames are in flight at a barrier, so there 
 _NO_JAVA = "there is no Java user code"
 
 
+def _keystore(prefix: str, whose: str, *older: str) -> ConfigOption[str | None]:
+    return (
+        _key(prefix + "keystore")
+        .string_type()
+        .no_default_value()
+        .with_synonyms(*older)
+        .with_description(
+            f"PEM file with the certificate {whose}, those that lead to an authority, and its private key unless "
+            f"`{prefix}key` is set."
+        )
+    )
+
+
+def _private_key(prefix: str, *older: str) -> ConfigOption[str | None]:
+    return (
+        _key(prefix + "key")
+        .string_type()
+        .no_default_value()
+        .with_synonyms(*older)
+        .with_description("PEM file with the private key of that certificate; only its owner may read it.")
+    )
+
+
+def _key_password(prefix: str) -> ConfigOption[str | None]:
+    return (
+        _key(prefix + "keystore-password")
+        .string_type()
+        .no_default_value()
+        .with_synonyms(prefix + "key-password")
+        .with_description("Password of the private key, if it is encrypted.")
+    )
+
+
+def _truststore(prefix: str) -> ConfigOption[str | None]:
+    return (
+        _key(prefix + "truststore")
+        .string_type()
+        .no_default_value()
+        .with_description("PEM file with the certificates of the authorities whose signatures are believed.")
+    )
+
+
+def _store_type(key: str) -> ConfigOption[str]:
+    return _key(key).string_type().default_value("PEM").with_description("Only PEM is read.")
+
+
+def _truststore_password(prefix: str) -> ConfigOption[str | None]:
+    return (
+        _key(prefix + "truststore-password")
+        .string_type()
+        .no_default_value()
+        .with_description("Password of the truststore.")
+        .no_effect("PEM files of certificates have no password")
+    )
+
+
+def _fingerprint(prefix: str) -> ConfigOption[str | None]:
+    return (
+        _key(prefix + "cert.fingerprint")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "SHA-1 or SHA-256 of the only certificate a peer may have, in hexadecimal digits; several with commas."
+        )
+    )
+
+
 class Options:
     """Every option, by a constant that code refers to."""
 
@@ -593,6 +660,24 @@ class Options:
             "driver for this long ends itself. Longer than the interval (Flink's default is 50 s)."
         )
     )
+    DRIVER_PORTS = (
+        _key("jobmanager.rpc.port")
+        .string_type()
+        .default_value("0")
+        .with_description(
+            "Port, range or list (`6123-6140`) for what a driver listens on for its slots, its tasks and `tidemark` "
+            "commands, on a cluster: up to three ports per job, each the first free one. 0 takes any."
+        )
+    )
+    SLOT_PORTS = (
+        _key("taskmanager.data.port")
+        .string_type()
+        .default_value("0")
+        .with_description(
+            "Port, range or list for the records that a slot takes from other machines; the first free one is used, so "
+            "that a machine needs as many as it has slots. 0 takes any."
+        )
+    )
     REST_ENABLED = (
         _key("rest.enabled")
         .boolean_type()
@@ -609,6 +694,15 @@ class Options:
         .within(0, 65535)
         .with_description("Port of the web server; if it is taken the next free one. 0 takes any.")
     )
+    REST_BIND_PORT = (
+        _key("rest.bind-port")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Port, range or list for the web server (`8081-8090`), the first free one is used. Unset means `rest.port` "
+            "and those after it."
+        )
+    )
     REST_BIND_ADDRESS = (
         _key("rest.bind-address")
         .string_type()
@@ -623,17 +717,73 @@ class Options:
             "What callers of the web server must know: `Authorization: Bearer <token>`, or the form at /login."
         )
     )
-    REST_CERTIFICATE = (
-        _key("rest.ssl.certificate")
+    ALLOWED_CLASSES = (
+        _key("state.restore.allowed-classes")
         .string_type()
         .no_default_value()
-        .with_description("PEM file with the certificate of the web server; with it, it speaks HTTPS only.")
+        .with_description(
+            "Modules and classes, with commas, that stored state may name beyond plain data; anything else is refused "
+            "before it is imported. `none` allows no other; unset allows everything. For snapshots that others could "
+            "have written."
+        )
     )
-    REST_KEY = (
-        _key("rest.ssl.key")
+    SSL_INTERNAL_ENABLED = (
+        _key("security.ssl.internal.enabled")
+        .boolean_type()
+        .default_value(False)
+        .with_description(
+            "TLS, with certificates on both sides, for every TCP connection between driver, tasks, slots, query "
+            "clients and `tidemark` commands. Unix sockets, which never leave the machine, stay as they are."
+        )
+    )
+    SSL_INTERNAL_KEYSTORE = _keystore("security.ssl.internal.", "of every process of a job")
+    SSL_INTERNAL_KEY = _private_key("security.ssl.internal.")
+    SSL_INTERNAL_KEY_PASSWORD = _key_password("security.ssl.internal.")
+    SSL_INTERNAL_KEYSTORE_TYPE = _store_type("security.ssl.internal.keystore-type")
+    SSL_INTERNAL_TRUSTSTORE = _truststore("security.ssl.internal.")
+    SSL_INTERNAL_TRUSTSTORE_TYPE = _store_type("security.ssl.internal.truststore-type")
+    SSL_INTERNAL_TRUSTSTORE_PASSWORD = _truststore_password("security.ssl.internal.")
+    SSL_INTERNAL_FINGERPRINT = _fingerprint("security.ssl.internal.")
+    SSL_REST_ENABLED = (
+        _key("security.ssl.rest.enabled")
+        .boolean_type()
+        .no_default_value()
+        .with_description(
+            "Whether the web server speaks HTTPS only; unset means: if `security.ssl.rest.keystore` is set."
+        )
+    )
+    SSL_REST_AUTHENTICATION_ENABLED = (
+        _key("security.ssl.rest.authentication-enabled")
+        .boolean_type()
+        .default_value(False)
+        .with_description(
+            "Let only those in who have a certificate that `security.ssl.rest.truststore` signed."
+        )
+    )
+    SSL_REST_KEYSTORE = _keystore("security.ssl.rest.", "of the web server", "rest.ssl.certificate")
+    SSL_REST_KEY = _private_key("security.ssl.rest.", "rest.ssl.key")
+    SSL_REST_KEY_PASSWORD = _key_password("security.ssl.rest.")
+    SSL_REST_KEYSTORE_TYPE = _store_type("security.ssl.rest.keystore-type")
+    SSL_REST_TRUSTSTORE = _truststore("security.ssl.rest.")
+    SSL_REST_TRUSTSTORE_TYPE = _store_type("security.ssl.rest.truststore-type")
+    SSL_REST_TRUSTSTORE_PASSWORD = _truststore_password("security.ssl.rest.")
+    SSL_REST_FINGERPRINT = _fingerprint("security.ssl.rest.")
+    SSL_PROTOCOL = (
+        _key("security.ssl.protocol")
+        .string_type()
+        .default_value("TLSv1.2")
+        .with_description(
+            "The oldest version of TLS that is spoken: TLSv1.2 or TLSv1.3 (Flink: the only one)."
+        )
+    )
+    SSL_ALGORITHMS = (
+        _key("security.ssl.algorithms")
         .string_type()
         .no_default_value()
-        .with_description("PEM file with the key of that certificate, unless it is in the same file.")
+        .with_description(
+            "Cipher suites of TLS 1.2, with commas, by their standard or OpenSSL's names; unset means Python's choice. "
+            "Those of TLS 1.3 cannot be chosen in Python; all of them are good."
+        )
     )
     CHECKPOINTS_HISTORY = (
         _key("web.checkpoints.history")

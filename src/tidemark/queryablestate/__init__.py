@@ -8,9 +8,9 @@ from tidemark.errors import (
     UnknownKvStateLocation,
     UnsupportedOperationException,
 )
+from tidemark.ports import parse_port_range
 from tidemark.queryablestate.client import QueryableStateClient
 from tidemark.queryablestate.describe import StateDescription
-from tidemark.queryablestate.ports import parse_port_range
 from tidemark.queryablestate.proxy import QueryableStateClientProxy
 from tidemark.queryablestate.server import QueryableStateServer
 

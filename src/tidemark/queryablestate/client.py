@@ -27,10 +27,10 @@ from tidemark.errors import (
     UnknownKvStateError,
 )
 from tidemark.futures import CompletableFuture
-from tidemark.jobs import TOKEN_VARIABLE, list_jobs, token_bytes
+from tidemark.jobs import TOKEN_VARIABLE, JobRecord, list_jobs, token_bytes
+from tidemark.ports import check_port
 from tidemark.queryablestate.codec import StateCodec
 from tidemark.queryablestate.describe import StateDescription
-from tidemark.queryablestate.ports import check_port
 from tidemark.queryablestate.protocol import (
     MAX_QUERY,
     QUERIES,
@@ -47,6 +47,7 @@ from tidemark.queryablestate.protocol import (
 from tidemark.queryablestate.results import result_state
 from tidemark.queryablestate.stats import QueryStatistics
 from tidemark.rpc import Pool, Unreachable
+from tidemark.rpc.job_tls import tls_towards
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.primitives import State
 from tidemark.state.serializers.registry import serializer_for
@@ -92,7 +93,8 @@ class QueryableStateClient:
             timeout: Deadline of each query in seconds, or a `Time`, `Duration` or `timedelta`.
             token: The job's token. Without it, `$TIDEMARK_TOKEN` or what the registry of this
                 machine's running jobs knows.
-            tls: Client side of TLS.
+            tls: Client side of TLS. Without it, as `security.ssl.internal.*` of this process say, else with the files
+                that a job of this machine uses.
 
         Raises:
             ConfigError: The port is not in 0..65535, the host is empty or the timeout is not positive.
@@ -348,7 +350,7 @@ class QueryableStateClient:
         with self._lock:
             pool = self._pools.get(token)
             if pool is None:
-                pool = self._pools[token] = Pool(token, QUERIES, self._tls, MAX_QUERY)
+                pool = self._pools[token] = Pool(token, QUERIES, self._tls_of(job_id), MAX_QUERY)
                 if self._closed.is_set():
                     pool.close()
             return pool
@@ -357,14 +359,31 @@ class QueryableStateClient:
         text = os.environ.get(TOKEN_VARIABLE)
         if text:
             return token_bytes(text)
-        # A job of that port may be another one, which is then the one to say that it does not know the job.
-        for record in sorted(list_jobs(), key=lambda record: record.job_id != job_id):
-            if record.job_id == job_id or record.query_port == self._port:
-                return token_bytes(record.token)
+        record = self._find_record(job_id)
+        if record is not None:
+            return token_bytes(record.token)
         raise Unreachable(
             f"no token is known for job {job_id}: it does not run on this machine; give one with token= or "
             f"${TOKEN_VARIABLE}"
         )
+
+    def _find_record(self, job_id: str) -> JobRecord | None:
+        # A job of that port may be another one, which is then the one to say that it does not know the job.
+        for record in sorted(list_jobs(), key=lambda record: record.job_id != job_id):
+            if record.job_id == job_id or record.query_port == self._port:
+                return record
+        return None
+
+    def _tls_of(self, job_id: str) -> ssl.SSLContext | None:
+        if self._tls is not None:
+            return self._tls
+        try:
+            record = self._find_record(job_id)
+        except (ConfigError, OSError):
+            # The token came from elsewhere, and the registry need not be readable.
+            record = None
+        files = tls_towards(record)
+        return None if files is None else files.client()
 
 
 def _codec(key_type: Any, descriptor: StateDescriptor) -> StateCodec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import ssl
 import time
 from abc import ABC, abstractmethod
@@ -11,8 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tidemark import wire
-from tidemark.errors import ConfigError
-from tidemark.queryablestate.ports import check_port
+from tidemark.ports import check_port
 from tidemark.queryablestate.protocol import MAX_QUERY, QUERIES, Operation, Request, decode_request
 from tidemark.queryablestate.stats import QueryStatistics
 from tidemark.rpc import DEFAULT_THREADS, Incoming, Limits, PooledServer, ServerThreads
@@ -59,7 +57,8 @@ class QueryEndpoint(ABC):
             ConfigError: None of the ports is free.
         """
         self.statistics = QueryStatistics()
-        listener, self.address = self._listen(ports, bind)
+        tried = ",".join(str(check_port(port)) for port in ports)
+        listener, self.address = wire.listen(f"tcp:{bind}:{tried}", option=self.option)
         self.port = int(self.address.rpartition(":")[2])
         _log.info("Started the %s @ %s:%d", self.title, bind, self.port)
         limits = Limits(body=MAX_QUERY, handshakes=strangers)
@@ -90,18 +89,6 @@ class QueryEndpoint(ABC):
             Refused: There is no reply; the refusal is to be sent.
         """
 
-    def _listen(self, ports: Sequence[int], bind: str) -> tuple[socket.socket, str]:
-        reason: OSError | None = None
-        for port in ports:
-            try:
-                return wire.listen(f"tcp:{bind}:{check_port(port)}")
-            except OSError as exc:
-                reason = exc
-        raise ConfigError(
-            f"No free port for the {self.title} on {bind} among {_shorten(ports)} ({reason}). "
-            f"Give a wider range with {self.option}."
-        )
-
     def _respond(self, connection: wire.Connection, header: Any, body: bytearray) -> None:
         query = Incoming(connection, header, body, QUERIES)
         started = time.perf_counter()
@@ -115,9 +102,3 @@ class QueryEndpoint(ABC):
             query.fail(exc)
         else:
             self.statistics.record(time.perf_counter() - started, keys)
-
-
-def _shorten(ports: Sequence[int]) -> str:
-    if len(ports) <= 4:
-        return ", ".join(map(str, ports)) or "no port"
-    return f"{ports[0]}, {ports[1]}, ... {ports[-1]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import ssl
 from typing import Any
 
 from tidemark.errors import ConfigError, StateNotServedError
@@ -90,14 +91,16 @@ def plain_value(kind: StateKind, state: Any) -> Any:
     return state.value() if kind is StateKind.VALUE else state.get()
 
 
-def query_plain(host: str, port: int, token: bytes, job_id: str, name: str, key: Any) -> Any:
+def query_plain(
+    host: str, port: int, token: bytes, job_id: str, name: str, key: Any, tls: ssl.SSLContext | None = None
+) -> Any:
     """The value of a queryable state for a key, both plain data as JSON has them.
 
     Raises:
         QueryError: The state is not served, or the key has no value.
         ConfigError: The key does not have the type of the job's keys.
     """
-    with QueryableStateClient(host, port, timeout=_ANSWER_S, token=token) as queries:
+    with QueryableStateClient(host, port, timeout=_ANSWER_S, token=token, tls=tls) as queries:
         found = find_state(queries, job_id, name)
         parsed = parse_key(key if isinstance(key, str) else json.dumps(key), found.key_type)
         state = queries.get_kv_state(

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from tidemark.errors import TidemarkError
 from tidemark.rpc.handshake import Handshake
 from tidemark.rpc.refusals import Refusals
-from tidemark.wire import HANDSHAKE_TIMEOUT_S, MAX_BODY, Connection
+from tidemark.wire import HANDSHAKE_TIMEOUT_S, MAX_BODY, Connection, Stream
 
 __all__ = ["DEFAULT_LIMITS", "Acceptor", "Limits"]
 
@@ -193,7 +193,7 @@ class Acceptor:
         elif key.events != event:
             self._selector.modify(stranger.socket, event, stranger)
 
-    def _hand_on(self, sock: socket.socket) -> None:
+    def _hand_on(self, sock: Stream) -> None:
         try:
             sock.setblocking(True)
             connection = Connection(sock, "client", self._limits.body)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import selectors
-import socket
 import ssl
 from collections.abc import Generator
 from typing import Any, TypeAlias
 
-from tidemark.wire import PREFIX, Connection, WireClosed, grown
+from tidemark.wire import PREFIX, Connection, Stream, WireClosed, grown
 
 __all__ = ["FrameReader"]
 
@@ -25,7 +24,7 @@ class FrameReader:
         self._frame: _Frame | None = None
 
     @property
-    def socket(self) -> socket.socket:
+    def socket(self) -> Stream:
         """What to watch."""
         return self.connection.socket
 

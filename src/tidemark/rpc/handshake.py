@@ -14,7 +14,8 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from tidemark.proof import Challenge, own_binding
-from tidemark.wire import WireClosed
+from tidemark.tls import TlsSocket, check_peer
+from tidemark.wire import Stream, WireClosed
 
 __all__ = ["Handshake"]
 
@@ -34,13 +35,13 @@ class Handshake:
         Raises:
             OSError: The peer is gone already; the socket is closed.
         """
-        self.socket = sock
+        self.socket: Stream = sock
         try:
             sock.setblocking(False)
             if sock.family == socket.AF_INET:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if tls is not None:
-                    self.socket = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                    self.socket = TlsSocket(sock, tls)
         except BaseException:
             sock.close()
             raise
@@ -63,8 +64,10 @@ class Handshake:
         self.socket.close()
 
 
-def _prove(sock: socket.socket, token: bytes) -> _Steps[None]:
-    # The first bytes that are sent through TLS bring its own handshake with them.
+def _prove(sock: Stream, token: bytes) -> _Steps[None]:
+    if isinstance(sock, TlsSocket):
+        yield from _ready(sock.do_handshake, selectors.EVENT_READ)
+        check_peer(sock.peer)
     challenge = Challenge(token, own_binding(sock))
     yield from _send(sock, challenge.nonce)
     proof = b""
@@ -76,7 +79,7 @@ def _prove(sock: socket.socket, token: bytes) -> _Steps[None]:
     yield from _send(sock, challenge.answer(proof))
 
 
-def _send(sock: socket.socket, data: bytes) -> _Steps[None]:
+def _send(sock: Stream, data: bytes) -> _Steps[None]:
     while data:
         sent = yield from _ready(partial(sock.send, data), selectors.EVENT_WRITE)
         data = data[sent:]

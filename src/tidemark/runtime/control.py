@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemark import wire
-from tidemark.config import ConfigOption, Options
+from tidemark.config import ConfigOption, Configuration, Options
 from tidemark.errors import ConfigError, IllegalStateError, StateNotServedError
 from tidemark.futures import CompletableFuture
 from tidemark.job_logs import JobLog
 from tidemark.jobs import JobRecord, registry_directory, remove_record, write_record
+from tidemark.ports import parse_port_range
 from tidemark.private_files import private_directory
 from tidemark.processes import process_started, this_machine
 from tidemark.queryablestate.plain_values import query_plain
-from tidemark.queryablestate.ports import parse_port_range
 from tidemark.queryablestate.proxy import JobRoute, QueryableStateClientProxy
 from tidemark.rpc import MSGPACK, Handlers, Limits, Server, ServerThreads
 from tidemark.runtime.archive import ArchivedJobView, archive_of, write_archive
@@ -36,16 +36,26 @@ from tidemark.runtime.control_client import MAX_MESSAGE
 from tidemark.runtime.driver_log import open_driver_log
 from tidemark.runtime.erasure import erase_key
 from tidemark.runtime.history import EndedJob, remember
-from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary
+from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary, operator_facts
 from tidemark.runtime.job_view import LiveJobView
 from tidemark.runtime.remote_view import answer_view
 from tidemark.runtime.rest import RestAccess
+from tidemark.state.allowed_classes import OPTION, allow_classes, allowed_classes, parse_allowed
+from tidemark.tls import TlsContext, TlsFiles
 
 if TYPE_CHECKING:
     from tidemark.api.executor import JobSettings
     from tidemark.runtime.runner import JobRunner
 
-__all__ = ["Endpoint", "JobControl", "ended_jobs", "live_jobs", "ports_of", "server_threads_of"]
+__all__ = [
+    "Endpoint",
+    "JobControl",
+    "ended_jobs",
+    "live_jobs",
+    "ports_of",
+    "restrict_classes",
+    "server_threads_of",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +75,8 @@ class Endpoint:
     """Address of the driver that query clients can reach; the proxy binds to it."""
     application_id: str | None = None
     """Of the Spark application, if there is one."""
+    tls: TlsFiles | None = None
+    """What TCP connections are encrypted with."""
     query_addresses: Callable[[], Sequence[str | None]] = tuple
     """Address of each slot's queryable-state server, now; from any thread."""
     release: Callable[[], None] = lambda: None
@@ -79,6 +91,7 @@ class JobControl:
         self._endpoint = endpoint
         self._runner: JobRunner | None = None
         self._server: Server | None = None
+        self._server_tls: TlsContext | None = None
         self._proxy: QueryableStateClientProxy | None = None
         self._view: LiveJobView | None = None
         self._rest: RestAccess | None = None
@@ -131,15 +144,18 @@ class JobControl:
         A registry that cannot be written costs a warning, not the job.
 
         Raises:
-            ConfigError: No port is free for the queryable-state proxy, or the registry is somebody else's.
+            ConfigError: No port is free for the queryable-state proxy, the registry is somebody else's, or the files
+                of TLS cannot be used.
         """
         with contextlib.suppress(OSError):
             # Refused before anything listens; a place that cannot be written is only a warning, below.
             private_directory(registry_directory())
         self._runner = runner
         settings = runner.execution.settings
+        tls = self._endpoint.tls
+        self._server_tls = None if tls is None else tls.server()
         rest = RestAccess(settings.configuration, at_once=self._endpoint.application_id is not None)
-        listener, self.address = wire.listen(self._endpoint.listen_at)
+        listener, self.address = wire.listen(self._endpoint.listen_at, option=Options.DRIVER_PORTS.key)
         try:
             if settings.configuration.get(Options.QUERYABLE_STATE_ENABLE):
                 self._proxy = self._open_proxy(settings)
@@ -151,6 +167,7 @@ class JobControl:
             self._endpoint.token,
             self._handlers,
             name="tidemark-control",
+            tls=self._server_tls,
             limits=Limits(body=MAX_MESSAGE),
         )
         summary = job_summary(runner)
@@ -166,6 +183,7 @@ class JobControl:
                     start_time=summary["start_time"],
                     started=process_started(),
                     machine=this_machine(),
+                    tls=None if tls is None else tls.absolute().without_password(),
                 )
             )
         except OSError as exc:
@@ -242,6 +260,7 @@ class JobControl:
         facts = job_facts(self._job, self._endpoint.application_id)
         return {
             **facts,
+            "operators": operator_facts(self._shown.facts()),
             "control_address": self.address,
             "query_port": self.query_port,
             "web_address": self.web_address,
@@ -289,6 +308,8 @@ class JobControl:
             threads=threads_of(
                 settings, Options.QUERYABLE_PROXY_NETWORK_THREADS, Options.QUERYABLE_PROXY_QUERY_THREADS
             ),
+            tls=self._server_tls,
+            slot_tls=self._client_tls(),
         )
         if configuration.get(Options.QUERYABLE_STATISTICS):
             proxy.statistics.enable()
@@ -303,8 +324,17 @@ class JobControl:
                 name=name,
             )
         return query_plain(
-            self._endpoint.host, self.query_port, self._endpoint.token, self._job.execution.job_id, name, key
+            self._endpoint.host,
+            self.query_port,
+            self._endpoint.token,
+            self._job.execution.job_id,
+            name,
+            key,
+            self._client_tls(),
         )
+
+    def _client_tls(self) -> TlsContext | None:
+        return None if self._endpoint.tls is None else self._endpoint.tls.client()
 
     def _query_statistics(self) -> dict[str, float]:
         return {} if self._proxy is None else self._proxy.statistics.figures()
@@ -332,6 +362,22 @@ def ended_jobs() -> list[EndedJob]:
     for control in list(_live.values()):
         control.settle()
     return list(_ended)
+
+
+def restrict_classes(configuration: Configuration) -> None:
+    """Let stored state of this process name only what `state.restore.allowed-classes` says.
+
+    Raises:
+        ConfigError: A job that runs in this process says something else.
+    """
+    wanted = parse_allowed(configuration.get(Options.ALLOWED_CLASSES))
+    if wanted != allowed_classes() and any(not job.status.is_terminal_state() for job in live_jobs()):
+        raise ConfigError(
+            f"{OPTION} holds for a whole process, and a job that runs in this one has another value. Give both the "
+            "same, or run them in processes of their own.",
+            key=OPTION,
+        )
+    allow_classes(wanted)
 
 
 def ports_of(settings: JobSettings, option: ConfigOption[str]) -> list[int]:

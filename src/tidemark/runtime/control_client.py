@@ -12,6 +12,8 @@ from tidemark import wire
 from tidemark.errors import ConfigError, JobNotFoundError, TidemarkError
 from tidemark.jobs import TOKEN_VARIABLE, JobRecord, find_job, token_bytes
 from tidemark.rpc import MSGPACK, Client
+from tidemark.rpc.job_tls import tls_towards
+from tidemark.tls import TlsFiles
 
 __all__ = ["MAX_MESSAGE", "ControlClient", "JobUnreachableError"]
 
@@ -29,23 +31,30 @@ class JobUnreachableError(TidemarkError):
 class ControlClient:
     """A connection to one job; a context manager."""
 
-    def __init__(self, address: str, token: bytes, timeout: float | None = None) -> None:
+    def __init__(
+        self, address: str, token: bytes, timeout: float | None = None, record: JobRecord | None = None
+    ) -> None:
         """Connect.
 
         Args:
             address: `tcp:host:port` or `unix:path`.
             token: The job's token.
             timeout: Seconds an answer may take; None waits as long as it takes.
+            record: What the registry knows of the job, if it is of this machine.
 
         Raises:
             JobUnreachableError: Nobody is there, or the token is refused.
+            ConfigError: The files of TLS cannot be used.
         """
         self.address = address
         self.token = token
         self._timeout = timeout
+        self._record = record
+        tls = self.tls() if address.startswith("tcp:") else None
+        context = None if tls is None else tls.client()
         try:
             connection = wire.connect(
-                address, token, min(_CONNECT_S, timeout or _CONNECT_S), max_body=MAX_MESSAGE
+                address, token, min(_CONNECT_S, timeout or _CONNECT_S), context, MAX_MESSAGE
             )
         except (wire.WireClosed, wire.AuthenticationError, OSError) as exc:
             raise JobUnreachableError(
@@ -62,7 +71,7 @@ class ControlClient:
         """
         if not record.control_address:
             raise JobUnreachableError(f"Job {record.job_id} has no control address.")
-        return cls(record.control_address, token_bytes(record.token), timeout)
+        return cls(record.control_address, token_bytes(record.token), timeout, record)
 
     @classmethod
     def find(cls, job: str, remote: str | None = None, timeout: float | None = None) -> ControlClient:
@@ -112,6 +121,14 @@ class ControlClient:
         """Host of the job's driver."""
         scheme, _, rest = self.address.partition(":")
         return "127.0.0.1" if scheme == "unix" else rest.rpartition(":")[0]
+
+    def tls(self) -> TlsFiles | None:
+        """What to encrypt connections to the TCP ports of the job with, those of queries among them.
+
+        Raises:
+            ConfigError: The configuration of this process cannot be.
+        """
+        return tls_towards(self._record)
 
     def request(self, name: str, **arguments: Any) -> Any:
         """Ask and wait for the answer.

@@ -26,8 +26,8 @@ from tidemark.config.spelling import suspicious_keys
 from tidemark.errors import ConfigError, TidemarkError
 from tidemark.jobs import registry_directory
 from tidemark.paths import absolute
+from tidemark.ports import parse_port_range
 from tidemark.private_files import private_directory
-from tidemark.queryablestate.ports import parse_port_range
 from tidemark.runtime.session import GET_JAVA, OLDEST_JAVA, java_command, java_version
 
 __all__ = ["Finding", "Verdict", "examine"]
@@ -145,13 +145,19 @@ def _ports(configuration: Configuration) -> Iterator[Finding]:
         yield Finding("Web page", Verdict.OK, "switched off (rest.enabled)")
         return
     host = str(configuration.get(Options.REST_BIND_ADDRESS))
-    ports = parse_port_range(str(configuration.get(Options.REST_PORT)))
+    named = configuration.get(Options.REST_BIND_PORT) or str(configuration.get(Options.REST_PORT))
+    ports = parse_port_range(named)
     free = next((port for port in ports if _is_free(host, port)), None)
     if free is not None:
         yield Finding("Web page", Verdict.OK, f"port {free} of {host} is free")
     else:
-        said = f"no port of {configuration.get(Options.REST_PORT)} is free at {host}"
-        yield Finding("Web page", Verdict.WARNING, said, "Jobs take the next free one; or set rest.port.")
+        said = f"no port of {named} is free at {host}"
+        yield Finding(
+            "Web page",
+            Verdict.WARNING,
+            said,
+            "Jobs take the next free one; or set rest.port or rest.bind-port.",
+        )
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -9,13 +9,15 @@ from tidemark.api.graph import NodeKind
 from tidemark.api.job import JobStatus
 from tidemark.checkpoint.statistics import CheckpointRecord
 from tidemark.config import Options
+from tidemark.protocol.batch import MAX_WATERMARK
 from tidemark.runtime.execution import STATISTICS_S
 
 if TYPE_CHECKING:
     from tidemark.plan.vertex import Vertex
     from tidemark.runtime.runner import JobRunner
+    from tidemark.web.facts import JobFacts
 
-__all__ = ["checkpoint_facts", "job_facts", "job_progress", "job_summary"]
+__all__ = ["checkpoint_facts", "job_facts", "job_progress", "job_summary", "operator_facts"]
 
 
 def job_summary(runner: JobRunner, application_id: str | None = None) -> dict[str, Any]:
@@ -70,6 +72,25 @@ def job_facts(runner: JobRunner, application_id: str | None = None) -> dict[str,
         ],
         "nodes": [_node(vertex) for vertex in vertices],
     }
+
+
+def operator_facts(job: JobFacts) -> list[dict[str, Any]]:
+    """What every operator does: records so far and per second, its watermark and how far that is behind the clock."""
+    return [
+        {
+            "uid": vertex.uid,
+            "name": vertex.name,
+            "records_in": vertex.records_in,
+            "records_out": vertex.records_out,
+            "records_in_per_second": vertex.records_in_per_second,
+            "records_out_per_second": vertex.records_out_per_second,
+            "watermark": vertex.watermark,
+            "lag_ms": None
+            if vertex.watermark in (None, MAX_WATERMARK)
+            else max(0, job.now - (vertex.watermark or 0)),
+        }
+        for vertex in job.vertices
+    ]
 
 
 def job_progress(runner: JobRunner) -> dict[str, Any]:

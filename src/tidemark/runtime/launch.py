@@ -9,12 +9,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
+from ssl import SSLContext
 from typing import Any
 
 from tidemark.rpc import socket_base
 from tidemark.scratch import ScratchDirectory, sweep_scratch
+from tidemark.tls import TlsFiles
 
-__all__ = ["launch_slots", "shipped_files"]
+__all__ = ["client_tls", "launch_slots", "shipped_files", "tls_on_worker"]
 
 
 def launch_slots(settings: Iterator[dict[str, Any]]) -> Iterator[tuple[int, int, str]]:
@@ -29,6 +32,11 @@ def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
     scratch = ScratchDirectory(f"tidemark-{setting['job_id'][:8]}-{setting['slot']}-", base)
     setting["scratch"] = scratch.name
     setting["sys_path"] = sys.path
+    if setting.get("tls") is not None:
+        files = tls_on_worker(TlsFiles(**setting["tls"]))
+        # Here and not in the slot alone: a file that is missing fails the task, which tells, not a process in silence.
+        files.server()
+        setting["tls"] = asdict(files)
     if setting["bind"] is None:
         setting["bind"] = _own_address(setting["driver"])
     log = os.path.join(scratch.name, "slot.log")
@@ -57,6 +65,20 @@ def shipped_files() -> str:
     from pyspark import SparkFiles
 
     return str(SparkFiles.getRootDirectory())
+
+
+def tls_on_worker(files: TlsFiles) -> TlsFiles:
+    """Files of TLS as they are found here: with a relative path, where Spark puts shipped files."""
+    return files if files.is_absolute else files.below(shipped_files())
+
+
+def client_tls(files: TlsFiles | None) -> SSLContext | None:
+    """The client side of TLS on a worker, if there is to be any.
+
+    Raises:
+        ConfigError: The files are not here, or cannot be used.
+    """
+    return None if files is None else tls_on_worker(files).client()
 
 
 def _own_address(driver: str) -> str:

@@ -12,6 +12,7 @@ from tidemark.api.specs import SinkSpec, SparkSourceSpec
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
 from tidemark.config.file_systems import file_system_options
+from tidemark.config.tls import internal_tls
 from tidemark.errors import ConfigError
 from tidemark.paths import use_file_systems
 from tidemark.protocol.deployment import BackendChoice
@@ -21,7 +22,7 @@ from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks, planned_mode
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
-from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of, restrict_classes, server_threads_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.leadership import Leadership, job_id_of, lead
@@ -51,6 +52,9 @@ class LocalExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""
         refuse_spark(graph)
+        restrict_classes(settings.configuration)
+        tls = internal_tls(settings.configuration)
+        server_tls = None if tls is None else tls.server()
         use_file_systems(file_system_options(settings.configuration))
         sweep_at_start(settings.configuration)
         storage = storage_plan(settings)
@@ -76,6 +80,7 @@ class LocalExecutor:
                 token,
                 ports_of(settings, Options.QUERYABLE_SERVER_PORTS),
                 server_threads_of(settings),
+                server_tls,
             )
             sockets = socket_directory(job_id)
             undo.callback(sockets.cleanup)
@@ -88,6 +93,7 @@ class LocalExecutor:
                 Endpoint(
                     token,
                     f"unix:{sockets.name}/control.sock",
+                    tls=tls,
                     query_addresses=queries.addresses,
                     release=release,
                 )

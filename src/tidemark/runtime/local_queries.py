@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Sequence
 
@@ -19,13 +20,19 @@ class LocalQueryServers:
     """Follows the hosts of a local engine; every attempt has new ones. Thread-safe."""
 
     def __init__(
-        self, engine: LocalEngine, token: bytes, ports: Sequence[int], threads: ServerThreads
+        self,
+        engine: LocalEngine,
+        token: bytes,
+        ports: Sequence[int],
+        threads: ServerThreads,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Nothing listens before the first call of `addresses`."""
         self._engine = engine
         self._token = token
         self._ports = ports
         self._threads = threads
+        self._tls = tls
         self._lock = threading.Lock()
         self._hosts: list[SlotHost] = []
         self._servers: list[QueryableStateServer] = []
@@ -51,6 +58,7 @@ class LocalQueryServers:
                             self._token,
                             attempt=host.current_attempt,
                             threads=self._threads,
+                            tls=self._tls,
                             strangers=strangers,
                         )
                     )

@@ -13,7 +13,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 from tidemark.config import Configuration, Options
+from tidemark.config.tls import rest_tls
 from tidemark.errors import ConfigError
+from tidemark.ports import parse_port_range
 from tidemark.runtime.archive import ArchivedJobView
 from tidemark.runtime.job_view import LiveJobView
 from tidemark.runtime.web_jobs import DriverJobs
@@ -45,15 +47,17 @@ def server_settings(configuration: Configuration) -> ServerSettings:
     """How the web server is to be.
 
     Raises:
-        ConfigError: Other machines could reach it, and there is no token.
+        ConfigError: Other machines could reach it, and there is no token; or TLS lacks a file.
     """
+    ports = configuration.get(Options.REST_BIND_PORT)
     settings = ServerSettings(
         configuration.get(Options.REST_BIND_ADDRESS),
         configuration.get(Options.REST_PORT),
+        () if ports is None else tuple(parse_port_range(ports)),
         configuration.get(Options.REST_TOKEN),
         configuration.get(Options.METRICS_PREFIX),
-        configuration.get(Options.REST_CERTIFICATE),
-        configuration.get(Options.REST_KEY),
+        rest_tls(configuration),
+        configuration.get(Options.SSL_REST_AUTHENTICATION_ENABLED),
     )
     Guard(settings.bind, settings.token)
     return settings

@@ -11,25 +11,31 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from tidemark.config import Options
 from tidemark.errors import SlotLostError
-from tidemark.processes import kill_process
+from tidemark.processes import is_process_alive, kill_process
 from tidemark.protocol.events import SlotEvent, SlotLost, SlotMemoryUse
 from tidemark.rpc import Acceptor, Client
 from tidemark.runtime.cancellation import wait_for_all
 from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.slot.control import SLOT_CONTROL
+from tidemark.tls import TlsFiles
 from tidemark.wire import Connection, WireClosed, listen
 
 __all__ = ["SlotAddress", "SlotManager"]
 
 _log = logging.getLogger(__name__)
 
-_REGISTER_S = 60.0
+_REGISTER_S = 120.0
+"""How long slots on other machines may take to register."""
+_REGISTER_HERE_S = 600.0
+"""The same on this machine, where their processes are seen to live: it may only be busy."""
+_LOOK_S = 0.5
 _SURPLUS_S = 10.0
 """How long a slot that is not needed any more, and has closed its operators, may take to end."""
 _INTRODUCTION_S = 60.0
@@ -99,6 +105,8 @@ class SlotManager:
         query_ports: list[int],
         limits: SlotLimits | None = None,
         log: SlotLogging | None = None,
+        tls: TlsFiles | None = None,
+        data_ports: str = "0",
     ) -> None:
         """Start the control server.
 
@@ -112,6 +120,11 @@ class SlotManager:
             query_ports: Ports for the queryable state server of a slot.
             limits: Heartbeat, and patience with user code.
             log: What goes into the log files of slots.
+            tls: What TCP connections to here and to slots are encrypted with.
+            data_ports: TCP ports for the records of a slot.
+
+        Raises:
+            ConfigError: The files of TLS cannot be used, or no port is free.
         """
         self._logging = log or SlotLogging()
         self._limits = limits or SlotLimits()
@@ -122,7 +135,10 @@ class SlotManager:
         self._launch = launch
         self._bind = bind
         self._query_ports = query_ports
-        listener, self.address = listen(listen_at)
+        self._tls = tls
+        self._data_ports = data_ports
+        server_tls = None if tls is None else tls.server()
+        listener, self.address = listen(listen_at, option=Options.DRIVER_PORTS.key)
         self._slots: dict[int, _Slot] = {}
         self._memory: dict[int, SlotMemoryUse] = {}
         """What slots said last of their memory."""
@@ -134,7 +150,7 @@ class SlotManager:
         self.on_event: Callable[[], None] = lambda: None
         self.on_silent: Callable[[], None] = lambda: None
         """Called when a slot hangs: tasks that wait for it have to be interrupted."""
-        self._acceptor = Acceptor([listener], token, self._register, name="slot-registry")
+        self._acceptor = Acceptor([listener], token, self._register, name="slot-registry", tls=server_tls)
         threading.Thread(target=self._ping, name="slot-ping", daemon=True).start()
 
     def ensure(self, count: int) -> None:
@@ -158,21 +174,35 @@ class SlotManager:
                 "job_id": self._job_id,
                 "bind": self._bind,
                 "query_ports": self._query_ports,
+                "data_ports": self._data_ports,
                 "lease_s": self._limits.heartbeat_timeout_s,
                 "memory": self._limits.memory,
                 "log_level": self._logging.level,
                 "log_json": self._logging.as_json,
+                "tls": None if self._tls is None else asdict(self._tls),
             }
             for index in missing
         ]
-        launched = self._launch(settings)
-        deadline = time.monotonic() + _REGISTER_S
+        self._await_registration(missing, self._launch(settings))
+
+    def _await_registration(self, missing: list[int], launched: list[tuple[int, int, str]]) -> None:
+        here = self.address.startswith("unix:")
+        patience = _REGISTER_HERE_S if here else _REGISTER_S
+        deadline = time.monotonic() + patience
         with self._registered:
             while any(index not in self._slots for index in missing):
-                if not self._registered.wait(max(0.0, deadline - time.monotonic())):
-                    absent = [row for row in launched if row[0] not in self._slots]
+                if self._registered.wait(_LOOK_S):
+                    continue
+                absent = [row for row in launched if row[0] not in self._slots]
+                now = round(time.time() * 1000)
+                gone = [row for row in absent if here and not is_process_alive(row[1], now)]
+                if gone:
                     raise SlotLostError(
-                        f"Slots {[row[0] for row in absent]} did not register within {_REGISTER_S:.0f} s. "
+                        f"Slots {[row[0] for row in gone]} ended before they registered. {_log_tail(gone[0][2])}"
+                    )
+                if time.monotonic() > deadline:
+                    raise SlotLostError(
+                        f"Slots {[row[0] for row in absent]} did not register within {patience:.0f} s. "
                         f"{_log_tail(absent[0][2]) if absent else ''}"
                     )
 

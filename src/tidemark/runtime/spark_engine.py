@@ -35,6 +35,7 @@ from tidemark.runtime.spark_task import (
     task_function,
 )
 from tidemark.runtime.worker import Worker
+from tidemark.tls import TlsFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +56,7 @@ class SparkEngine:
         slots: SlotManager,
         cancellation: Cancellation | None = None,
         shipped_files: bool = False,
+        tls: TlsFiles | None = None,
     ) -> None:
         """Run epochs of one job.
 
@@ -65,12 +67,14 @@ class SparkEngine:
             slots: Its slots.
             cancellation: Patience with a Spark job that does not end when it is cancelled.
             shipped_files: Whether tasks run where Spark puts the files of the job.
+            tls: What TCP connections of tasks are encrypted with.
         """
         self._session = session
         self._job_id = job_id
         self._token = token
         self._slots = slots
         self._shipped_files = shipped_files
+        self._tls = tls
         self._tag = f"tidemark-{job_id}"
         self._plan: JobPlan | None = None
         self._closure: TaskClosure | None = None
@@ -99,6 +103,7 @@ class SparkEngine:
                 dump_functions([_for_tasks(vertex) for vertex in plan.vertices.values()]),
                 self._token,
                 self._shipped_files,
+                self._tls,
             )
             self._own.clear()
             self._columns.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -14,8 +15,10 @@ from tidemark.api.job import JobClient
 from tidemark.clock import SystemClock
 from tidemark.config import ExecutionMode, Options
 from tidemark.config.file_systems import file_system_options
+from tidemark.config.tls import internal_tls
 from tidemark.errors import ConfigError
 from tidemark.paths import use_file_systems
+from tidemark.ports import parse_port_range
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.artifacts import ship_artifacts, wants_directory
@@ -28,7 +31,7 @@ from tidemark.runtime.continuous.choice import (
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.spark_engine import ContinuousSparkEngine
 from tidemark.runtime.continuous.task_links import TaskLinks
-from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of, restrict_classes, server_threads_of
 from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
@@ -45,11 +48,15 @@ from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
 from tidemark.runtime.storage_plan import StoragePlan, check_travels, probe, storage_plan, warn_of_others
 from tidemark.scratch import ScratchDirectory
+from tidemark.state.allowed_classes import allowed_classes
+from tidemark.tls import TlsFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["SparkExecutor"]
+
+_log = logging.getLogger(__name__)
 
 _LOCAL_CORES = re.compile(
     r"local(\[(?P<cores>\d+|\*)(,\s*\d+)?\]|-cluster\[\s*(?P<executors>\d+)\s*,\s*(?P<each>\d+)\s*,\s*\d+\s*\])?"
@@ -94,12 +101,19 @@ class SparkExecutor:
         warn_of_others(storage, settings)
         warn_of_shared_outputs(graph)
         limits = SlotLimits.of(settings.configuration)
+        for option in (Options.DRIVER_PORTS, Options.SLOT_PORTS):
+            parse_port_range(settings.configuration.get(option))
+        restrict_classes(settings.configuration)
+        tls = internal_tls(settings.configuration)
+        if tls is not None:
+            # What cannot be used is told before anything is started.
+            tls.server()
         # A driver that waits for its turn has no session yet.
         leadership = lead(settings, storage)
         if leadership is not None:
             settings = leadership.settings
         try:
-            return self._start(graph, settings, storage, limits, leadership)
+            return self._start(graph, settings, storage, limits, leadership, tls)
         except BaseException:
             if leadership is not None:
                 leadership.release()
@@ -112,6 +126,7 @@ class SparkExecutor:
         storage: StoragePlan,
         limits: SlotLimits,
         leadership: Leadership | None,
+        tls: TlsFiles | None,
     ) -> JobClient:
         configuration = settings.configuration
         wanted = configuration.to_dict()
@@ -129,21 +144,30 @@ class SparkExecutor:
             "shipped_files": shipped_files,
             "query_threads": (threads.network, threads.query),
             "query_statistics": configuration.get(Options.QUERYABLE_STATISTICS),
+            "allowed_classes": allowed_classes(),
         }
         job_id = job_id_of(leadership)
         token = secrets.token_bytes(32)
         host = _driver_host(session)
+        doors = f"{host}:{configuration.get(Options.DRIVER_PORTS)}"
         ports = ports_of(settings, Options.QUERYABLE_SERVER_PORTS)
         sockets = socket_directory(job_id) if _is_one_machine(session) else None
+        if tls is not None:
+            if _is_local(session):
+                tls = tls.absolute()
+            else:
+                _warn_of_open_channels(session)
         slots = SlotManager(
             job_id,
             token,
-            _listen_at(sockets, "slots", host),
+            _listen_at(sockets, "slots", doors),
             lambda wanted: _launch(session, [{**slot, **more} for slot in wanted]),
             "127.0.0.1" if _is_local(session) else None,
             ports,
             limits,
             SlotLogging.of(configuration),
+            tls,
+            configuration.get(Options.SLOT_PORTS),
         )
 
         def release() -> None:
@@ -155,17 +179,18 @@ class SparkExecutor:
             execution: JobExecution
             engine: SparkEngine
             if choice.continuous:
-                listen_at = _listen_at(sockets, "tasks", host)
-                links = TaskLinks(token, listen_at, limits.heartbeat_interval_s)
+                listen_at = _listen_at(sockets, "tasks", doors)
+                server_tls = None if tls is None else tls.server()
+                links = TaskLinks(token, listen_at, limits.heartbeat_interval_s, server_tls)
                 tasks = number_of_tasks(graph, settings)
                 engine = ContinuousSparkEngine(
-                    session, job_id, token, slots, links, tasks, limits, shipped_files
+                    session, job_id, token, slots, links, tasks, limits, shipped_files, tls
                 )
                 execution = ContinuousExecution(
                     graph, settings, job_id, engine, SystemClock(), storage, backend, leadership
                 )
             else:
-                engine = SparkEngine(session, job_id, token, slots, limits.cancellation, shipped_files)
+                engine = SparkEngine(session, job_id, token, slots, limits.cancellation, shipped_files, tls)
                 sources = partial(make_source, session=session)
                 execution = JobExecution(
                     graph, settings, job_id, engine, sources, SystemClock(), storage, backend, leadership
@@ -175,9 +200,10 @@ class SparkExecutor:
             control = JobControl(
                 Endpoint(
                     token,
-                    _listen_at(sockets, "control", host),
+                    _listen_at(sockets, "control", doors),
                     host,
                     application,
+                    tls,
                     lambda: _query_addresses(engine),
                     release,
                 )
@@ -256,6 +282,21 @@ def _setting(session: SparkSession, key: str, default: str) -> str:
     return str(session.sparkContext.getConf().get(key, default))
 
 
+def _warn_of_open_channels(session: SparkSession) -> None:
+    """Tell that Spark's own connections, over which plan and token travel, would let others read them."""
+    encrypted = (
+        "spark.network.crypto.enabled",
+        "spark.ssl.rpc.enabled",
+        "spark.authenticate.enableSaslEncryption",
+    )
+    if not any(_setting(session, key, "false") == "true" for key in encrypted):
+        _log.warning(
+            "security.ssl.internal.enabled is on, but Spark's own channels, over which the job's code and token "
+            "travel, are not encrypted: set spark.authenticate and spark.network.crypto.enabled, or "
+            "spark.ssl.rpc.enabled."
+        )
+
+
 def _is_local(session: SparkSession) -> bool:
     return str(session.sparkContext.master).startswith("local")
 
@@ -266,8 +307,8 @@ def _is_one_machine(session: SparkSession) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _listen_at(sockets: ScratchDirectory | None, name: str, host: str) -> str:
-    return f"tcp:{host}:0" if sockets is None else f"unix:{sockets.name}/{name}.sock"
+def _listen_at(sockets: ScratchDirectory | None, name: str, doors: str) -> str:
+    return f"tcp:{doors}" if sockets is None else f"unix:{sockets.name}/{name}.sock"
 
 
 def _driver_host(session: SparkSession) -> str:

@@ -15,7 +15,7 @@ import pickle
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import chdir, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from tidemark.protocol.failure import FailureInfo
 from tidemark.protocol.reports import EpochDirective, TaskReport
 from tidemark.rpc import Connections
 from tidemark.runtime.engine import TaskInput
-from tidemark.runtime.launch import shipped_files
+from tidemark.runtime.launch import client_tls, shipped_files
 from tidemark.runtime.pipeline import Pipeline
 from tidemark.runtime.records import Records
 from tidemark.runtime.sinks.factory import make_task_sink
@@ -34,6 +34,7 @@ from tidemark.runtime.slot_manager import SlotAddress
 from tidemark.runtime.sources.origins import by_origin
 from tidemark.runtime.task import run_split
 from tidemark.state.serializers.registry import serializer_for
+from tidemark.tls import TlsFiles
 from tidemark.wire import PATIENCE_S, Connection
 
 __all__ = [
@@ -83,9 +84,11 @@ class TaskClosure:
     plan: JobPlan
     """Without user code: its vertices are in `functions`."""
     functions: bytes
-    token: bytes
+    token: bytes = field(repr=False)
     shipped_files: bool = False
     """Functions run where Spark puts the files of the job."""
+    tls: TlsFiles | None = None
+    """What TCP connections are encrypted with."""
 
     @property
     def digest(self) -> str:
@@ -132,7 +135,7 @@ def _one_task(
     batches: Iterator[pa.RecordBatch] | None,
     closer: bool,
 ) -> Iterator[pa.RecordBatch]:
-    links = SlotLinks(message.slots, closure.token)
+    links = SlotLinks(message.slots, closure)
     pipeline: Pipeline | None = None
     source, partition = (task.source, task.partition) if task is not None else (-1, 0)
     try:
@@ -227,13 +230,26 @@ def plan_of(closure: TaskClosure) -> JobPlan:
 class SlotLinks:
     """Connections of one task, taken from those of its worker and given back at its end."""
 
-    def __init__(self, slots: list[SlotAddress], token: bytes) -> None:
+    def __init__(self, slots: list[SlotAddress], closure: TaskClosure) -> None:
         self._slots = slots
-        self._connections = _connections.setdefault(token, Connections(token, connect_s=PATIENCE_S))
+        self._closure = closure
         self._taken: list[Connection] = []
 
+    @property
+    def _connections(self) -> Connections:
+        token = self._closure.token
+        known = _connections.get(token)
+        if known is None:
+            tls = client_tls(self._closure.tls)
+            known = _connections[token] = Connections(token, tls, connect_s=PATIENCE_S)
+        return known
+
     def take(self, slot: int) -> Connection:
-        """A connection to a slot that nobody else uses: through its unix socket if that is on this machine."""
+        """A connection to a slot that nobody else uses: through its unix socket if that is on this machine.
+
+        Raises:
+            ConfigError: The files of TLS are not here, or cannot be used.
+        """
         address = self._slots[slot]
         path = address.unix.partition(":")[2]
         here = address.machine == socket.gethostname() and os.path.exists(path)

@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tidemark.checkpoint.messages import SlotDeclined
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.clock import SystemClock
@@ -34,7 +36,9 @@ from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
 from tidemark.slot.memory_watch import MemoryWatch, resident_bytes
 from tidemark.slot.stacks import operator_stacks
+from tidemark.state.allowed_classes import allow_classes
 from tidemark.subtask.snapshots import acknowledgement
+from tidemark.tls import TlsFiles
 from tidemark.wire import PATIENCE_S, Connection, SharedConnection, WireClosed, connect, listen
 
 __all__ = ["SlotServer"]
@@ -56,11 +60,16 @@ class SlotServer:
 
         Args:
             settings: `driver` (address), `token` (hex), `slot`, `job_id`, `scratch` (directory), `bind`
-                (host), `query_ports`, `query_threads` (receiving, answering), `query_statistics`, `lease_s`
-                (seconds), `memory` (bytes, or None), `log_level`, `log_json`.
+                (host), `data_ports`, `query_ports`, `query_threads` (receiving, answering), `query_statistics`,
+                `lease_s` (seconds), `memory` (bytes, or None), `log_level`, `log_json`, `tls` (the
+                fields of `TlsFiles`, or None), `allowed_classes` (a list, or None).
         """
         self._settings = settings
+        allow_classes(settings.get("allowed_classes"))
         self._token = bytes.fromhex(settings["token"])
+        tls = settings.get("tls")
+        self._tls = None if tls is None else msgspec.convert(tls, TlsFiles)
+        self._server_tls = None if self._tls is None else self._tls.server()
         self._scratch = Path(settings["scratch"])
         self._host = SlotHost(SystemClock(), FileSystemStorage(), self._scratch / "state")
         owner = LogOwner(settings["job_id"], lambda: max(0, self._host.current_attempt()), settings["slot"])
@@ -72,7 +81,9 @@ class SlotServer:
         self._listeners = [unix]
         self._tcp_address: str | None = None
         if not settings["driver"].startswith("unix:"):
-            tcp, self._tcp_address = listen(f"tcp:{settings['bind']}:0")
+            tcp, self._tcp_address = listen(
+                f"tcp:{settings['bind']}:{settings.get('data_ports', '0')}", option="taskmanager.data.port"
+            )
             self._listeners.append(tcp)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._work: _Requests = queue.SimpleQueue()
@@ -104,8 +115,9 @@ class SlotServer:
 
     def run(self) -> None:
         """Register with the driver and serve until it goes away. Never returns."""
-        Server(self._listeners, self._token, self._process, name="slot-data")
-        control = SharedConnection(connect(self._settings["driver"], self._token, PATIENCE_S))
+        Server(self._listeners, self._token, self._process, name="slot-data", tls=self._server_tls)
+        tls = None if self._tls is None else self._tls.client()
+        control = SharedConnection(connect(self._settings["driver"], self._token, PATIENCE_S, tls))
         self._control = control
         facts = {
             "slot": self._settings["slot"],
@@ -182,6 +194,7 @@ class SlotServer:
                 bind=self._settings["bind"],
                 attempt=self._host.current_attempt,
                 threads=ServerThreads(*self._settings.get("query_threads", ())),
+                tls=self._server_tls,
             )
             if self._settings.get("query_statistics", False):
                 self._query_server.statistics.enable()

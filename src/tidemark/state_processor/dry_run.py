@@ -14,6 +14,7 @@ from tidemark.errors import IllegalStateError
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID, new_job_id
 from tidemark.plan.job_plan import build_plan
+from tidemark.runtime.control import restrict_classes
 from tidemark.state_processor.state_check import StateVerdict, Verdict, check_operator, stored_states
 
 __all__ = ["CheckReport", "DryRunExecutor"]
@@ -50,6 +51,7 @@ class DryRunExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Check the job; the client says that it has finished."""
         self.submitted += 1
+        restrict_classes(settings.configuration)
         plan = build_plan(graph, settings, new_job_id())
         self._uids |= {vertex.uid for vertex in plan.vertices.values()}
         for vertex in plan.in_slots():

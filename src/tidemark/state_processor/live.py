@@ -17,6 +17,7 @@ from tidemark.queryablestate.client import QueryableStateClient
 from tidemark.queryablestate.describe import StateDescription
 from tidemark.queryablestate.plain_values import find_state, plain_value
 from tidemark.runtime.control_client import ControlClient
+from tidemark.runtime.launch import client_tls
 from tidemark.state.canonical import RowEncoder, Rows, StateSerializers
 from tidemark.state.descriptors import StateKind
 from tidemark.state.key_groups import assign_to_key_group
@@ -24,6 +25,7 @@ from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.snapshot import state_schema
 from tidemark.state_processor.input_splits import parse_ranges, split_groups
 from tidemark.state_processor.rewrite import parse_key
+from tidemark.tls import TlsFiles
 
 __all__ = ["LiveRange", "LiveState"]
 
@@ -42,6 +44,7 @@ class LiveState:
     timeout: float
     parallelism: int
     description: StateDescription
+    tls: TlsFiles | None = None
 
     @staticmethod
     def find(job: str, name: str, address: str | None, timeout: float) -> LiveState:
@@ -59,14 +62,17 @@ class LiveState:
         """
         with ControlClient.find(job, address, timeout) as control:
             facts = control.request("info")
-            host, token = control.host, control.token
+            host, token, tls = control.host, control.token, control.tls()
         if facts["query_port"] is None:
             raise StateNotServedError(
                 f"Job {facts['job_id']} serves no queries. Set queryable-state.enable to true.",
                 job_id=facts["job_id"],
                 name=name,
             )
-        with QueryableStateClient(host, facts["query_port"], timeout=timeout, token=token) as client:
+        context = None if tls is None else tls.client()
+        with QueryableStateClient(
+            host, facts["query_port"], timeout=timeout, token=token, tls=context
+        ) as client:
             description = find_state(client, facts["job_id"], name)
         return LiveState(
             facts["job_id"],
@@ -77,6 +83,7 @@ class LiveState:
             timeout,
             max(int(facts["parallelism"]), 1),
             description,
+            tls,
         )
 
     def schema(self) -> pa.Schema:
@@ -112,7 +119,9 @@ class LiveState:
         serializers = StateSerializers.of(meta)
         tokens = KeyTokens(serializers.key)
         encoder = RowEncoder(meta, self.schema(), serializers, found.max_parallelism)
-        with QueryableStateClient(self.host, self.port, timeout=self.timeout, token=self.token) as client:
+        with QueryableStateClient(
+            self.host, self.port, timeout=self.timeout, token=self.token, tls=client_tls(self.tls)
+        ) as client:
             keys: Sequence[Any] = (
                 client.keys(self.job_id, self.name, key_type, descriptor, part.groups).result()
                 if part.keys is None

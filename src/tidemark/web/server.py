@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass
 
 from tidemark.errors import ConfigError
+from tidemark.tls import TlsFiles
 from tidemark.web.security import Guard
 from tidemark.web.triggers import Triggers
 from tidemark.web.view import Jobs
@@ -37,10 +38,14 @@ class ServerSettings:
     bind: str = "127.0.0.1"
     port: int = 8081
     """The first to be tried; 0 takes any."""
+    ports: tuple[int, ...] = ()
+    """Those to be tried instead, and no others."""
     token: str | None = None
     metric_prefix: str = "flink"
-    certificate: str | None = None
-    key: str | None = None
+    tls: TlsFiles | None = None
+    """With it, the server speaks HTTPS only."""
+    mutual: bool = False
+    """Whether only those are let in who have a certificate, too."""
 
     def listen(self) -> socket.socket:
         """A listening socket at the first free port.
@@ -49,7 +54,9 @@ class ServerSettings:
             ConfigError: The address is not one of this machine, or no port is free.
         """
         family = socket.AF_INET6 if ":" in self.bind else socket.AF_INET
-        ports = [0] if self.port == 0 else range(self.port, min(self.port + _PORTS_TRIED, 65536))
+        ports = self.ports or (
+            [0] if self.port == 0 else range(self.port, min(self.port + _PORTS_TRIED, 65536))
+        )
         for port in ports:
             # By name: asyncio switches Nagle's algorithm off only where it is told that it is TCP, and an answer in
             # two pieces would wait 40 ms for the acknowledgement of the first one.
@@ -66,6 +73,11 @@ class ServerSettings:
                     f"rest.bind-address {self.bind} cannot be used: {exc}.", key="rest.bind-address"
                 ) from exc
             return listener
+        if self.ports:
+            raise ConfigError(
+                "None of the ports of rest.bind-port is free for the web server. Give a wider range.",
+                key="rest.bind-port",
+            )
         raise ConfigError(f"No port from {self.port} on is free for the web server.", key="rest.port")
 
 
@@ -76,13 +88,14 @@ class WebServer:
         """Listen and serve.
 
         Raises:
-            ConfigError: The address cannot be used, needs a token, or the certificate cannot be read.
+            ConfigError: The address cannot be used, needs a token, or the files of TLS cannot be used.
         """
         # Here and not above: importing these takes a while, and most jobs that end soon never need them.
         import uvicorn
 
         from tidemark.web.application import WebSettings, create_application
         from tidemark.web.connections import LimitedProtocol
+        from tidemark.web.tls_gate import TlsGate
 
         guard = Guard(settings.bind, settings.token)
         self._jobs = jobs
@@ -92,29 +105,24 @@ class WebServer:
         application = create_application(
             jobs, WebSettings(guard, settings.metric_prefix, self._closing.is_set), self._triggers
         )
+        tls = settings.tls
+        protocol = LimitedProtocol if tls is None else TlsGate(tls.server(mutual=settings.mutual))
         config = uvicorn.Config(
             application,
             log_config=None,
             access_log=False,
             lifespan="off",
             ws="none",
-            http=LimitedProtocol,
+            # Any callable will do that makes protocols from the same arguments.
+            http=protocol,  # type: ignore[arg-type]
             # So many are accepted at once, before the first of them is counted.
             backlog=_BACKLOG,
             # What strangers send is not worth a line on the job's console.
             log_level="error",
-            ssl_certfile=settings.certificate,
-            ssl_keyfile=settings.key,
             timeout_graceful_shutdown=2,
             server_header=False,
         )
-        try:
-            config.load()
-        except (OSError, ValueError) as exc:
-            raise ConfigError(
-                f"The certificate {settings.certificate} of the web server cannot be used: {exc}.",
-                key="rest.ssl.certificate",
-            ) from exc
+        config.load()
         self._listener = settings.listen()
         self.port = int(self._listener.getsockname()[1])
         self._server = uvicorn.Server(config)
@@ -124,7 +132,7 @@ class WebServer:
     @property
     def address(self) -> str:
         """Where a browser finds it."""
-        scheme = "http" if self._settings.certificate is None else "https"
+        scheme = "http" if self._settings.tls is None else "https"
         bind = self._settings.bind
         host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(bind, bind)
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"

@@ -51,7 +51,7 @@ def test_the_first_free_port_in_order_is_used_and_none_free_is_an_error():
             assert second.port == free
             with pytest.raises(ConfigError, match=r"No free port.*queryable-state\.server\.ports"):
                 QueryableStateServer(slot, [taken, free], TOKEN)
-        with pytest.raises(ConfigError, match="no port"):
+        with pytest.raises(ConfigError, match="neither a port nor a range"):
             QueryableStateServer(slot, [], TOKEN)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from tests.unit.rpc.strangers import DEADLINE_S, GARBAGE, TOKEN, is_dropped, stranger, until
 
+from tidemark.errors import SlotLostError
 from tidemark.rpc import socket_directory
 from tidemark.runtime.launch import launch_slots
 from tidemark.runtime.slot_manager import SlotManager
@@ -87,3 +91,21 @@ def test_slots_that_are_too_many_end_and_nobody_misses_them(manager: SlotManager
     assert manager.events() == []
     manager.ensure(2)
     assert sorted(manager.pids()) == [0, 1]
+
+
+def test_a_slot_that_ends_before_it_registers_is_told_at_once_and_with_its_last_words(tmp_path: Path) -> None:
+    log = tmp_path / "slot.log"
+
+    def launch(settings: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
+        ended = subprocess.Popen([sys.executable, "-c", "pass"])
+        ended.wait()
+        log.write_text("ImportError: half of it is missing")
+        return [(setting["slot"], ended.pid, str(log)) for setting in settings]
+
+    with socket_directory(JOB) as directory:
+        manager = SlotManager(JOB, TOKEN, f"unix:{directory}/slots.sock", launch, "127.0.0.1", [0])
+        with pytest.raises(
+            SlotLostError, match=r"\[0\] ended before they registered.*\n.*half of it is missing"
+        ):
+            manager.ensure(1)
+        manager.stop()

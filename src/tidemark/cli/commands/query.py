@@ -29,14 +29,15 @@ def query(context: click.Context, job: str, name: str, key: str, key_type: str, 
     settings = settings_of(context)
     with settings.connect(job, timeout) as client:
         facts = client.request("info")
-        host, token = client.host, client.token
+        host, token, files = client.host, client.token, client.tls()
     if facts["query_port"] is None:
         raise StateNotServedError(
             f"Job {facts['job_id']} serves no queries. Set queryable-state.enable to true.",
             job_id=facts["job_id"],
             name=name,
         )
-    with QueryableStateClient(host, facts["query_port"], timeout=timeout, token=token) as queries:
+    tls = None if files is None else files.client()
+    with QueryableStateClient(host, facts["query_port"], timeout=timeout, token=token, tls=tls) as queries:
         found = find_state(queries, facts["job_id"], name)
         parsed = parse_key(key, found.key_type, key_type)
         state = queries.get_kv_state(

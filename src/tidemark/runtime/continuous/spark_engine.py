@@ -15,6 +15,7 @@ from tidemark.runtime.continuous.task_links import TaskLinks
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.spark_engine import SparkEngine, mapped_frame
+from tidemark.tls import TlsFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +47,7 @@ class ContinuousSparkEngine(SparkEngine):
         tasks: int,
         limits: SlotLimits,
         shipped_files: bool = False,
+        tls: TlsFiles | None = None,
     ) -> None:
         """Run one job; see `SparkEngine`.
 
@@ -58,8 +60,9 @@ class ContinuousSparkEngine(SparkEngine):
             tasks: How many tasks an attempt has.
             limits: Heartbeat, and patience with what does not end.
             shipped_files: Whether tasks run where Spark puts the files of the job.
+            tls: What TCP connections of tasks are encrypted with.
         """
-        super().__init__(session, job_id, token, slots, limits.cancellation, shipped_files)
+        super().__init__(session, job_id, token, slots, limits.cancellation, shipped_files, tls)
         self.tasks = tasks
         self.moved = False
         self._links = links

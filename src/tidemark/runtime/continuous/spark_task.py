@@ -24,7 +24,7 @@ from tidemark.protocol.failure import FailureInfo
 from tidemark.protocol.tasks import TaskDirective, TaskEvent, TaskFailed
 from tidemark.runtime.continuous.channel_exchange import ChannelLink
 from tidemark.runtime.continuous.task import ContinuousTask
-from tidemark.runtime.launch import shipped_files
+from tidemark.runtime.launch import client_tls, shipped_files
 from tidemark.runtime.pipeline import TaskSink
 from tidemark.runtime.sinks.factory import make_part
 from tidemark.runtime.slot_manager import SlotAddress
@@ -97,7 +97,8 @@ class _Loop:
     def run(self) -> None:
         """Run until the driver ends the task, or is gone."""
         try:
-            self._control = connect(self._message.driver, self._closure.token, PATIENCE_S)
+            tls = client_tls(self._closure.tls) if self._message.driver.startswith("tcp:") else None
+            self._control = connect(self._message.driver, self._closure.token, PATIENCE_S, tls)
         except WireClosed:
             return
         try:
@@ -110,7 +111,7 @@ class _Loop:
             self._control.close()
 
     def _guarded(self) -> None:
-        links = SlotLinks(self._message.slots, self._closure.token)
+        links = SlotLinks(self._message.slots, self._closure)
         task: ContinuousTask | None = None
         try:
             task = self._start(links)

@@ -251,10 +251,19 @@ class ContinuousTask:
 
     def wake_fds(self) -> list[int]:
         """Descriptors that become readable when a split has something."""
-        if self._paused or self._barriers or self._is_backlogged():
-            return []
-        fds = [reading.reader.wake_fd() for reading in self._readings]
+        fds = [reader.wake_fd() for reader in self._wanted()]
         return [fd for fd in fds if fd is not None]
+
+    def _wanted(self) -> list[Reader]:
+        """Readers that would be asked if they had something."""
+        if self._is_held_up() or self._gathers():
+            return []
+        ahead = self._time.is_ahead
+        return [each.reader for each in self._readings if not ahead(each.source.id, each.split.id)]
+
+    def _is_held_up(self) -> bool:
+        """Whether nothing is read, whatever there is."""
+        return self._paused or bool(self._barriers) or self._is_backlogged()
 
     def patience(self) -> float:
         """Seconds after which `step` may have something to do though nothing has come."""
@@ -263,8 +272,9 @@ class ContinuousTask:
             # Only answers can bring it on; now and then it is looked how long a loop has taken.
             return interval / 1000
         due = [self._ticked + interval, *self._timers.values()]
-        polled = [reading for reading in self._readings if reading.reader.wake_fd() is None]
-        if polled and not (self._paused or self._barriers or self._is_backlogged()):
+        if self._gathers() and not self._is_held_up():
+            due.append(self._read_at)
+        if any([reader.wake_fd() is None for reader in self._wanted()]):
             due.append(now + max(1, self._directive.buffer_timeout_ms))
         # No longer than an interval: a clock that was set back is far from everything that is due.
         return min(max(0, min(due) - now), interval) / 1000
@@ -321,13 +331,17 @@ class ContinuousTask:
     def _is_under_way(self) -> bool:
         return any(exchange.under_way for exchange in self._exchanges.values())
 
+    def _gathers(self) -> bool:
+        """Whether what comes now waits, so that what follows travels with it."""
+        return 0 < self._read_at - self._clock.now() <= self._directive.buffer_timeout_ms
+
     def _read(self) -> bool:
         """Read from one split that has something, in turns, and ask source functions for more."""
         timeout = self._directive.buffer_timeout_ms
         for exchange, slot in self._pulls:
             if not self._time.has_ended(exchange.vertex.id):
                 exchange.pull(slot, timeout or _PULL_MS)
-        if 0 < self._read_at - self._clock.now() <= timeout:
+        if self._gathers():
             return False
         for _ in range(len(self._readings)):
             reading = self._readings.popleft()

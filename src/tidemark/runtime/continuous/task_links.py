@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import pickle
 import queue
+import ssl
 import threading
 from collections.abc import Callable
 
+from tidemark.config import Options
 from tidemark.protocol.tasks import EndTask, Heartbeat, TaskCommand, TaskEvent, TaskLost
 from tidemark.rpc import Acceptor
 from tidemark.wire import Connection, WireClosed, listen
@@ -29,15 +31,18 @@ _EVENTS = 4096
 class TaskLinks:
     """Listens from construction to `close`, over all attempts of a job."""
 
-    def __init__(self, token: bytes, listen_at: str, heartbeat_s: float) -> None:
+    def __init__(
+        self, token: bytes, listen_at: str, heartbeat_s: float, tls: ssl.SSLContext | None = None
+    ) -> None:
         """Start listening.
 
         Args:
             token: What tasks have to know.
             listen_at: In the form of `tidemark.wire`.
             heartbeat_s: How often tasks hear that the driver is there.
+            tls: Server side of TLS, if TCP connections are to be encrypted.
         """
-        listener, self.address = listen(listen_at)
+        listener, self.address = listen(listen_at, option=Options.DRIVER_PORTS.key)
         self._lock = threading.Lock()
         self._attempt = -1
         self._connected: dict[int, _Link] = {}
@@ -48,7 +53,7 @@ class TaskLinks:
         self._closed = threading.Event()
         self.on_event: Callable[[], None] = lambda: None
         """Called, from any thread, when there is something in `events`."""
-        self._acceptor = Acceptor([listener], token, self._serve, name="task-links")
+        self._acceptor = Acceptor([listener], token, self._serve, name="task-links", tls=tls)
         threading.Thread(target=self._beat, name="task-heartbeat", daemon=True).start()
 
     def begin(self, attempt: int) -> None:

@@ -11,14 +11,12 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
-from tidemark.api.connectors.kafka.serialization import OutgoingRecords
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.config import Options
 from tidemark.errors import FencedError, RestoreError, StorageError, StorageVerdict
@@ -28,9 +26,9 @@ from tidemark.runtime.sinks.claimed import ClaimedSink
 from tidemark.runtime.sinks.driver import Following, ImmediateSink
 from tidemark.runtime.sinks.frontier import ATTEMPT, Frontier, read_frontier
 from tidemark.runtime.sinks.kafka_attempts import Attempt, Marker, Outcome, Stretch, outcome_of
-from tidemark.runtime.sinks.kafka_commits import StagedGroup, decode_groups, encode_groups, waits_elsewhere
-from tidemark.runtime.sinks.kafka_records import read_staged
+from tidemark.runtime.sinks.kafka_commits import StagedGroup, encode_groups
 from tidemark.runtime.sinks.kafka_sender import producer_settings, senders
+from tidemark.runtime.sinks.kafka_staged import StagedRecords, Unpublished
 from tidemark.runtime.sinks.kafka_task import clients_of, sender_key
 from tidemark.runtime.sinks.kafka_topics import Topics, message_limit
 from tidemark.runtime.sinks.kafka_transactions import (
@@ -39,7 +37,7 @@ from tidemark.runtime.sinks.kafka_transactions import (
     Transactions,
     read_marker,
 )
-from tidemark.runtime.sinks.staged_files import StagedFile, claim_directory, is_inside, locate
+from tidemark.runtime.sinks.staged_files import StagedFile, claim_directory
 
 __all__ = ["KafkaExactlyOnceSink", "KafkaImmediateSink"]
 
@@ -51,6 +49,9 @@ _REFRESH_S = 6 * 3600.0
 """How old a marker may get; brokers forget offsets after days (`offsets.retention.minutes`)."""
 _TRANSACTION_TIMEOUT = str(5 * 60_000)
 """How long a transaction may take. Whoever dies amid one holds up `read_committed` readers for that long at most."""
+_QUEUE = {"queue.buffering.max.messages": "500000", "queue.buffering.max.kbytes": "262144"}
+"""What may wait in the driver's producer. Its own limit, 100,000 records, is reached in a tenth of a second; then the
+driver waits for brokers instead of preparing what comes next."""
 _ANY_TOPIC = "__consumer_offsets"
 """Where the marker of a sink without a topic of its own is: every cluster that has consumer groups has it."""
 
@@ -96,14 +97,6 @@ def require_topics(vertex: Vertex, clients: KafkaClients, *others: str) -> None:
         # There is nothing to look up, but brokers there must be.
         with clients.mapped("connect"):
             clients.admin().list_topics(timeout=clients.timeout_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unpublished:
-    """A staged file, and its path below the staging directory."""
-
-    file: StagedFile
-    source: str
 
 
 class KafkaExactlyOnceSink(ClaimedSink):
@@ -164,7 +157,7 @@ class KafkaExactlyOnceSink(ClaimedSink):
         self._marker_place = MarkerPlace(f"{prefix}-{uid}-{lineage}", topic or _ANY_TOPIC)
         require_topics(self.vertex, self._clients, *([topic] if topic else []))
         if restored is not None:
-            self._own(restored.sink_commits.get(uid, b""))
+            self._staged.listed(restored.sink_commits.get(uid, b""))
         # A transaction may be open; whoever began it is fenced below.
         marker, _group = read_marker(self._clients, self._marker_place, stable=False)
         self._marker = None if marker is None else marker.frontier
@@ -225,12 +218,21 @@ class KafkaExactlyOnceSink(ClaimedSink):
         marker = self._marker
         return marker.published if marker is not None and marker.job_id == self._job_id else 0
 
+    @property
+    def _staged(self) -> StagedRecords:
+        """What is staged, as far as it is known where: before there is a claim it can only be checked."""
+        area = "" if self._claim is None else self._claim.area
+        uid, what = self.vertex.uid, self._clients.what
+        return StagedRecords(self._place, self._base, self._directory, area, uid, what, self._mapped)
+
     # Transactions
 
     def _fence(self) -> Frontier | None:
         """Open transactions, which ends those of whoever was here before; what the marker says then."""
         self.verify_claim()
+        given = self._sink.properties.client()
         settings = {
+            **{key: value for key, value in _QUEUE.items() if key not in given},
             "transactional.id": self._marker_place.group,
             "enable.idempotence": "true",
             "acks": "all",
@@ -271,10 +273,11 @@ class KafkaExactlyOnceSink(ClaimedSink):
         attempt = self._last_attempt()
         if attempt is None or (stored is not None and stored.token == attempt.marker.token):
             return Outcome.ABORTED, None
-        files = [_Unpublished(file, self._locate(file)) for file in attempt.files]
-        return outcome_of(self._clients, attempt, partial(self._batches, files)), attempt.marker
+        staged = self._staged
+        files = [staged.locate(file) for file in attempt.files]
+        return outcome_of(self._clients, attempt, partial(staged.batches, files)), attempt.marker
 
-    def _note_attempt(self, marker: Marker, files: list[_Unpublished], stretches: list[Stretch]) -> None:
+    def _note_attempt(self, marker: Marker, files: list[Unpublished], stretches: list[Stretch]) -> None:
         assert self._claim is not None
         attempt = Attempt(marker, tuple(stretches), tuple([entry.file for entry in files]))
         self._place.write(f"{self._claim.area}/{ATTEMPT}", msgspec.json.encode(attempt))
@@ -321,7 +324,7 @@ class KafkaExactlyOnceSink(ClaimedSink):
         if opened is not None and abort:
             opened.abort()
 
-    def _write(self, files: list[_Unpublished], frontier: Frontier, *, again: bool) -> None:
+    def _write(self, files: list[Unpublished], frontier: Frontier, *, again: bool) -> None:
         """Write records and the marker in one transaction; behind an error the marker tells whether it was committed.
 
         Args:
@@ -344,9 +347,9 @@ class KafkaExactlyOnceSink(ClaimedSink):
                     again = again or self._tried not in (None, token)
                     self._tried = marker.token
                     transactions.commit(
-                        partial(self._batches, files),
+                        partial(self._staged.batches, files),
                         marker,
-                        self._topics_of(files),
+                        self._staged.topics_of(files, self._sink.record_serializer.topic),
                         partial(self._note_attempt, marker, files),
                         again=again,
                     )
@@ -371,22 +374,6 @@ class KafkaExactlyOnceSink(ClaimedSink):
                 self._discard(abort=True)
                 raise
         self._marker, self._marked_at, self._tried = frontier, time.monotonic(), None
-
-    def _topics_of(self, files: list[_Unpublished]) -> Collection[str]:
-        fixed = self._sink.record_serializer.topic
-        if fixed is not None or not files:
-            return [fixed] if files else []
-        found: dict[str, None] = {}
-        for records in self._batches(files):
-            found.update(
-                dict.fromkeys([records.topics] if isinstance(records.topics, str) else records.topics)
-            )
-        return found
-
-    def _batches(self, files: list[_Unpublished]) -> Iterator[OutgoingRecords]:
-        for entry in files:
-            with self._mapped("published"), self._place.open(entry.source) as stream:
-                yield from read_staged(stream, entry.file)
 
     # The two phases
 
@@ -430,7 +417,7 @@ class KafkaExactlyOnceSink(ClaimedSink):
         Raises:
             RestoreError: Records the checkpoint covers are lost, or nothing can say whether they were published.
         """
-        groups = self._own(prepared)
+        groups = self._staged.listed(prepared)
         restored = self._restored
         try:
             self._settle()
@@ -456,6 +443,10 @@ class KafkaExactlyOnceSink(ClaimedSink):
             self._sweep()
         self._prepared, self._pending = {}, []
 
+    def _unpublished(self, groups: list[StagedGroup], restored: CheckpointMetadata) -> list[StagedFile]:
+        marker = self._marker_place.group if self._marker is None else None
+        return self._staged.unpublished(groups, restored, self._published, marker, repeat=self._repeat)
+
     def _let_out(
         self, files: list[StagedFile], frontier: Frontier, what: str, *, again: bool = False
     ) -> None:
@@ -467,10 +458,11 @@ class KafkaExactlyOnceSink(ClaimedSink):
             for entry in present:
                 self._place.remove(entry.source)
 
-    def _present(self, files: list[StagedFile], what: str) -> list[_Unpublished]:
+    def _present(self, files: list[StagedFile], what: str) -> list[Unpublished]:
         """All files with their places, looked at before the first record is written."""
-        located = [_Unpublished(file, self._locate(file)) for file in files]
-        missing = [entry.file for entry in located if not self._is_there(entry)]
+        staged = self._staged
+        located = [staged.locate(file) for file in files]
+        missing = [entry.file for entry in located if not staged.is_there(entry)]
         if not missing:
             return located
         self.verify_claim()
@@ -489,79 +481,6 @@ class KafkaExactlyOnceSink(ClaimedSink):
             )
         _log.warning("%s.", problem)
         return [entry for entry in located if entry.file not in missing]
-
-    def _is_there(self, entry: _Unpublished) -> bool:
-        try:
-            self._place.size(entry.source)
-        except FileNotFoundError:
-            return False
-        return True
-
-    # Snapshots
-
-    def _own(self, prepared: bytes) -> list[StagedGroup]:
-        """What a snapshot lists, checked one and all before anything is touched."""
-        groups = decode_groups(prepared, self.vertex.uid)
-        for file in [file for group in groups for file in group.files]:
-            if self._is_own(file):
-                self._locate(file)
-        return groups
-
-    def _is_own(self, file: StagedFile) -> bool:
-        """Whether a file was staged with this directory and transactional id prefix."""
-        return is_inside(self._base, file) and f"/{self._directory}/" in file.staged
-
-    def _locate(self, file: StagedFile) -> str:
-        # Without a claim this only checks what a snapshot lists.
-        area = "" if self._claim is None else self._claim.area
-        return locate(self._base, self._directory, area, file)[0]
-
-    def _unpublished(self, groups: list[StagedGroup], restored: CheckpointMetadata) -> list[StagedFile]:
-        """Files of a snapshot whose records are not in Kafka.
-
-        Raises:
-            RestoreError: They are out of reach, or nothing can say whether their records are in Kafka.
-        """
-        reached = self._reached(restored)
-        left = [file for group in groups if group.checkpoint > reached for file in group.files]
-        own = [file for file in left if self._is_own(file)]
-        elsewhere = [file for file in left if not self._is_own(file)]
-        with self._mapped("restored"):
-            for file in elsewhere:
-                # Files go behind the commit only: what is gone from a place whose marker we do not have was written.
-                if self._marker is not None or waits_elsewhere(self._base, file, self.vertex.uid):
-                    raise self._refusal(
-                        f"'{file.staged}' is not written to Kafka yet, and lies outside of the sink's staging area at "
-                        f"'{self._base}'. Start the job once with the former staging directory and transactional id "
-                        "prefix, or use another snapshot",
-                        file,
-                    )
-            if self._marker is not None:
-                return own
-            doubtful = [file for file in own if self._is_there(_Unpublished(file, self._locate(file)))]
-        if doubtful and not self._repeat:
-            raise self._refusal(
-                f"records of checkpoint {restored.checkpoint_id} of job {restored.job_id} are still staged "
-                f"('{doubtful[0].staged}'), and the marker that says whether they are in Kafka is gone: consumer group "
-                f"'{self._marker_place.group}' has expired (offsets.retention.minutes) or was deleted. Look whether "
-                f"the topic holds them. If it does, delete the staged files; if not, or if duplicates do no harm, set "
-                f"{Options.CHECKPOINTING_ALLOW_FALLBACK.key}: duplicate",
-                doubtful[0],
-            )
-        return doubtful
-
-    def _reached(self, restored: CheckpointMetadata) -> int:
-        """The newest checkpoint, in the numbers of the snapshot's job, whose records are known to be in Kafka."""
-        frontier = self._published
-        if frontier is None:
-            return -1
-        if frontier.job_id == restored.job_id:
-            return frontier.published
-        # Whoever started from that snapshot has published what it covers in the first place.
-        return restored.checkpoint_id if frontier.is_origin(restored) else -1
-
-    def _refusal(self, why: str, file: StagedFile) -> RestoreError:
-        return RestoreError(f"{self._clients.what}: {why}.", path=file.staged, operator_uid=self.vertex.uid)
 
     def close(self, *, restorable: bool = False) -> None:
         """Remove what was never committed, release the claim, disconnect."""

@@ -146,9 +146,10 @@ def _arguments(records: OutgoingRecords) -> list[Sequence[Any]]:
     """Columns of positional arguments of `Producer.produce`, no more than are needed: each costs time."""
     count = len(records)
     topics = [records.topics] * count if isinstance(records.topics, str) else records.topics
-    columns: list[Sequence[Any]] = [topics, records.values, records.keys or [None] * count]
+    columns: list[Sequence[Any]] = [topics, records.values]
     if records.timestamps is None and records.headers is None and records.partitions is None:
-        return columns
+        return columns if records.keys is None else [*columns, records.keys]
+    columns.append(records.keys or [None] * count)
     columns.append([-1 if at is None else at for at in records.partitions or [None] * count])
     columns += [[None] * count, [None] * count]
     columns.append([at or 0 for at in records.timestamps or [None] * count])

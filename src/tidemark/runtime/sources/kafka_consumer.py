@@ -21,6 +21,7 @@ from typing import Any
 from tidemark.api.connectors.kafka.offsets import KafkaTopicPartition
 from tidemark.api.connectors.kafka.source import KafkaSource
 from tidemark.runtime.kafka.client import KafkaClients, confluent
+from tidemark.runtime.sources.kafka_watch import Watch
 
 __all__ = ["POOL", "ConsumerPool", "Feed", "SharedConsumer"]
 
@@ -35,6 +36,8 @@ _IDLE_S = 10.0
 _DEFAULTS = {
     # A partition that is assigned while a fetch is under way waits for its end: the client's 500 ms are long.
     "fetch.wait.max.ms": "100",
+    # How long the client stops to fetch when it has enough; tasks may have used that up long before its 1000 ms.
+    "fetch.queue.backoff.ms": "50",
     "queued.max.messages.kbytes": "32768",
     "isolation.level": "read_committed",
 }
@@ -112,6 +115,12 @@ class Feed:
             self.next = max(self.next, self._end)
         return batch
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to take, or to learn."""
+        moves = self._end is not None and self._end > self.next
+        return moves or self.waiting > 0 or self.problem is not None
+
     def pausing(self) -> bool | None:
         """True: to be paused now, False: to be resumed, None: neither."""
         if not self._paused and self.waiting >= _ENOUGH:
@@ -141,6 +150,7 @@ class SharedConsumer:
                 "auto.offset.reset": "error",
             },
         )
+        self._watch = Watch(self._consumer.poll)
         self._feeds: dict[tuple[str, int], Feed] = {}
         self.token = source.token
         self.thread: int | None = None
@@ -164,6 +174,8 @@ class SharedConsumer:
             feed.leased = True
             return feed
         with self._clients.mapped(f"read {at}", topic=at.topic):
+            # What comes behind another assignment must not be taken for what was waited for.
+            self._dispatch(self._watch.stop())
             self._forget_unused()
             if self._feeds.pop(key, None) is not None:
                 self._consumer.incremental_unassign([self._kafka.TopicPartition(*key)])
@@ -198,9 +210,15 @@ class SharedConsumer:
         self._pause_or_resume(feed)
         return taken
 
+    def wake_fd(self, feed: Feed) -> int:
+        """A descriptor that becomes readable when there may be something for a feed that had nothing."""
+        return self._watch.ring() if feed.has_news else self._watch.begin()
+
     def _poll(self, timeout_s: float) -> None:
-        messages = []
-        if timeout_s > 0:
+        messages = self._watch.take(timeout_s)
+        if self._watch.pending:
+            return
+        if timeout_s > 0 and not messages:
             # consume() would wait for as many as are asked for.
             first = self._consumer.poll(timeout_s)
             if first is None:
@@ -258,6 +276,7 @@ class SharedConsumer:
 
     def close(self) -> None:
         """End the client."""
+        self._watch.close()
         self._consumer.close()
 
 

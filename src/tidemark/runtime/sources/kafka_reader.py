@@ -175,6 +175,10 @@ class KafkaReader(SplitReader[Any]):
         """The offset that is read next."""
         return self._feed.next if self._stop is None else min(self._feed.next, self._stop)
 
+    def wake_fd(self) -> int | None:
+        """What the consumer of this task has for it."""
+        return self._consumer.wake_fd(self._feed)
+
     # -- trouble -------------------------------------------------------------------------------------------------
 
     def _check_topic(self) -> None:

@@ -22,6 +22,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar, final
 
 from tidemark.errors import StateMigrationException
+from tidemark.state.allowed_classes import check_allowed
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.streams import DataInputView, DataOutputView
 from tidemark.types.inference import qualified_name
@@ -455,8 +456,10 @@ def find_class(name: str, base: type = object) -> Any:
     known to be of the kind that is expected.
 
     Raises:
-        StateMigrationException: There is no such module, no such class in it, or it does not derive from `base`.
+        StateMigrationException: There is no such module, no such class in it, it does not derive from `base`, or
+            `state.restore.allowed-classes` does not allow it.
     """
+    check_allowed(name)
     parts = name.split(".")
     for cut in range(len(parts) - 1, 0, -1):
         module_name = ".".join(parts[:cut])

@@ -16,7 +16,8 @@ from abc import abstractmethod
 from enum import Enum
 from typing import Any, TypeVar, final
 
-from tidemark.errors import StateMigrationException
+from tidemark.errors import ForbiddenClassError, StateMigrationException
+from tidemark.state.allowed_classes import loads
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import TypeSerializerSchemaCompatibility, TypeSerializerSnapshot
 from tidemark.state.serializers.streams import DataInputView, DataOutputView
@@ -148,7 +149,9 @@ class TypeSerializerConfigSnapshot(TypeSerializerSnapshot[T]):
         """
         if self._serializer is None:
             try:
-                loaded = pickle.loads(self._pickled)
+                loaded = loads(self._pickled)
+            except ForbiddenClassError:
+                raise
             except Exception as exc:
                 raise StateMigrationException(
                     f"The serializer stored with {qualified_name(type(self))} cannot be loaded ({exc}). Bring its "

@@ -15,7 +15,8 @@ import io
 import pickle
 from typing import Any
 
-from tidemark.errors import MissingClassError, SerializationError
+from tidemark.errors import ForbiddenClassError, MissingClassError, SerializationError
+from tidemark.state.allowed_classes import loads
 from tidemark.state.serializers.base import BinarySerializer
 from tidemark.state.serializers.compatibility import SimpleTypeSerializerSnapshot, TypeSerializerSnapshot
 
@@ -61,11 +62,13 @@ class PickleSerializer(BinarySerializer[Any]):
         """Return the value.
 
         Raises:
-            MissingClassError: A class inside it is gone.
+            MissingClassError: A class inside it is gone, or may not be loaded (`ForbiddenClassError`).
             SerializationError: The bytes are damaged.
         """
         try:
-            return pickle.loads(data)
+            return loads(data)
+        except ForbiddenClassError:
+            raise
         except (ImportError, AttributeError) as exc:
             raise MissingClassError(
                 f"A pickled value cannot be read: {type(exc).__name__}: {exc}. Classes of pickled values must stay "
