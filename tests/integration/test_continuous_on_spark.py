@@ -94,7 +94,8 @@ def assert_nothing_is_left(spark: Any) -> None:
 
 def test_jobs_end_by_themselves_exact_and_leave_their_cores_to_the_next_one(spark, make_env):
     for _ in range(2):
-        env = make_env(2, **CONTINUOUS)
+        # Three of the four cores: the second job could not start beside what the first one left behind.
+        env = make_env(3, **CONTINUOUS)
         env.enable_checkpointing(100)
         numbers = env.from_source(NumberSequenceSource(0, 19_999), NO_WATERMARKS, "numbers")
 
@@ -246,6 +247,23 @@ def test_what_only_spark_can_read_or_write_is_named(spark, make_env, tmp_path):
     env.from_spark_stream(frame).name("files").add_sink(Discard())
     with pytest.raises(ConfigError, match="'files' is read by Spark"):
         env.execute("source")
+
+
+def test_an_idle_timeout_that_kills_workers_is_refused_before_anything_is_read(spark, make_env, tmp_path):
+    prefix = "spark.sql.execution.pyspark.udf."
+    settings = {prefix + "killOnIdleTimeout": "true", prefix + "idleTimeoutSeconds": "30"}
+    env = make_env(2, **CONTINUOUS)
+    numbers = env.from_source(NumberSequenceSource(0, 9), NO_WATERMARKS, "numbers")
+    numbers.map(lambda n: Path(tmp_path / "read").touch()).add_sink(Discard())
+    try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        with pytest.raises(ConfigError, match="killOnIdleTimeout is on, which kills tasks"):
+            env.execute("idle")
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+    assert not (tmp_path / "read").exists()
 
 
 def test_auto_says_why_it_takes_epochs(make_env):

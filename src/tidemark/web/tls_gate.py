@@ -45,6 +45,9 @@ class _Handshake(asyncio.Protocol):
         self._behind = behind
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
+        self._early = bytearray()
+        """What came in the same moment as the end of the handshake: a client does not wait to be asked."""
+        self._lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody has connected."""
@@ -58,6 +61,14 @@ class _Handshake(asyncio.Protocol):
         gate.handshakes[self] = None
         self._task = asyncio.get_running_loop().create_task(self._shake_hands(transport))
 
+    def data_received(self, data: bytes) -> None:
+        """Something came before the protocol behind has taken over."""
+        self._early += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone before the protocol behind has taken over."""
+        self._lost = True
+
     def abort(self) -> None:
         """Give the place to somebody else."""
         if self._transport is not None:
@@ -66,12 +77,11 @@ class _Handshake(asyncio.Protocol):
             self._task.cancel()
 
     async def _shake_hands(self, transport: asyncio.Transport) -> None:
-        protocol = self._behind()
         try:
             encrypted = await asyncio.get_running_loop().start_tls(
-                transport, protocol, self._gate.context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+                transport, self, self._gate.context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
             )
-            if encrypted is None:
+            if encrypted is None or self._lost:
                 return
             told = encrypted.get_extra_info("ssl_object")
             if isinstance(told, ssl.SSLObject):
@@ -82,4 +92,8 @@ class _Handshake(asyncio.Protocol):
             return
         finally:
             self._gate.handshakes.pop(self, None)
+        protocol = self._behind()
+        encrypted.set_protocol(protocol)
         protocol.connection_made(encrypted)
+        if self._early:
+            protocol.data_received(bytes(self._early))
