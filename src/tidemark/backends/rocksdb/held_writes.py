@@ -84,7 +84,8 @@ class HeldWrites:
         self.rows = self._batch.rows
         self.frozen: Future[None] = Future()
         self._most = most
-        threading.Thread(target=self._run, args=(freeze,), name="rocksdb-freeze", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(freeze,), name="rocksdb-freeze", daemon=True)
+        self._thread.start()
 
     def _run(self, freeze: Callable[[], None]) -> None:
         try:
@@ -114,7 +115,11 @@ class HeldWrites:
         """Whether a row that waits starts with `prefix`, or there are too many to look at."""
         return len(self.rows) > _FEW_ROWS or any(row.startswith(prefix) for row in self.rows)
 
+    def wait(self) -> None:
+        """Wait until the files are frozen, whether that went well or not, and whoever waits for that was told."""
+        self._thread.join()
+
     def finish(self, batch: Any) -> None:
-        """Wait until the files are frozen, whether that went well or not, and repeat all on a batch of RocksDB."""
-        self.frozen.exception()
+        """Wait until the files are frozen, and repeat all on a batch of RocksDB."""
+        self.wait()
         self._batch.copy_to(batch)

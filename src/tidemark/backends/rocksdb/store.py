@@ -302,7 +302,7 @@ class RocksStore:
         self._cursor = None
         held, self._held = self._held, None
         if held is not None:
-            held.frozen.exception()
+            held.wait()
         with self._lock:
             db, self._db = self._db, None
             unused = not self._frozen
