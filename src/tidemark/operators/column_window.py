@@ -264,7 +264,7 @@ class ColumnWindowOperator(WindowOperator):
         self._contents.write(keys, tuple([keys.last(each) for each in running]))
         if not present.all():
             self._arm(keys, ~present, starts, [self._lateness])
-        self._emit(tokens.take(pa.array(rows)), starts, running, out)
+        self._emit(tokens.take(pa.array(rows)), starts, starts + self._size, running, out)
 
     def _late_rows(self, columns: ColumnBatch, rows: Numbers, out: Output) -> None:
         tag = self._spec.late_tag
@@ -282,8 +282,9 @@ class ColumnWindowOperator(WindowOperator):
         for value, stamp in zip(batch.values, batch.timestamps, strict=True):
             out.emit_side(tag.tag_id, value, stamp)
 
-    def _emit(self, tokens: pa.Array, starts: Numbers, accumulators: Accumulators, out: Output) -> None:
-        ends = starts + self._size
+    def _emit(
+        self, tokens: pa.Array, starts: Numbers, ends: Numbers, accumulators: Accumulators, out: Output
+    ) -> None:
         columns = [pa.array(starts), pa.array(ends), *self._aggregation.results(accumulators)]
         if not self._spec.all_windows:
             columns.insert(0, self._backend.parameters.tokens.key_column(tokens))
@@ -326,7 +327,7 @@ class ColumnWindowOperator(WindowOperator):
             if len(fires):
                 at = keys.codes[fires]
                 accumulators = tuple([part[at] for part in held])
-                self._emit(tokens.take(pa.array(fires)), starts[fires], accumulators, out)
+                self._emit(tokens.take(pa.array(fires)), starts[fires], ends[fires], accumulators, out)
             gone = np.zeros(len(keys), np.bool_)
             gone[keys.codes[times == ends - 1 + (self._lateness if self._event_time else 0)]] = True
             if gone.any():
