@@ -61,6 +61,10 @@ chaos-kafka: kafka ## kill drivers and brokers over commits of the Kafka sink (S
 chaos-spark: java ## kill workers, slots, executors and drivers of continuous jobs on Spark (SEED=n, KILLS=n, ONLY="slot ...")
 	$(PY) -m tests.integration.spark_chaos --seed $(SEED) --kills $(or $(KILLS),20) $(if $(ONLY),--only $(ONLY))
 
+.PHONY: soak
+soak: java ## run jobs on Spark for an hour and say what of them grows (ARGS="--minutes 60 --backend both --rate 2000")
+	$(PY) -m tests.soak.campaign $(ARGS)
+
 lint: setup ## check style, formatting and types
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
