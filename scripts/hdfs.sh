@@ -23,7 +23,8 @@ run() { # DIR PORT
     mkdir -p "$1"
     "${JAVA_HOME:+$JAVA_HOME/bin/}java" -Xmx"${HDFS_HEAP:-256m}" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
         -Dtest.build.data="$1/data" -Djava.net.preferIPv4Stack=true -cp "$cache/*" \
-        org.apache.hadoop.test.MiniDFSClusterManager -format -datanodes 1 -httpport "$2" -writeDetails "$1/details" < /dev/null &
+        org.apache.hadoop.test.MiniDFSClusterManager -format -datanodes 1 -httpport "$2" -writeDetails "$1/details" \
+        -D dfs.namenode.delegation.token.always-use=true < /dev/null &
     local pid=$!
     # shellcheck disable=SC2064
     trap "kill -KILL $pid 2>/dev/null" EXIT

@@ -68,6 +68,7 @@ def test_a_server_that_comes_back_is_waited_for(store: Store, operation: str) ->
 
 def test_one_of_many_creates_a_file_exclusively(store: Store) -> None:
     root = store.new_root()
+    open_place(root).make_private("claim")
     begin = threading.Barrier(8)
     won: list[int] = []
 
@@ -75,7 +76,7 @@ def test_one_of_many_creates_a_file_exclusively(store: Store) -> None:
         place = open_place(root)
         begin.wait()
         with suppress(FileExistsError):
-            place.create(".generation-1", str(who).encode())
+            place.create("claim/.generation-1", str(who).encode())
             won.append(who)
 
     threads = [threading.Thread(target=claim, args=(who,)) for who in range(8)]
@@ -85,7 +86,7 @@ def test_one_of_many_creates_a_file_exclusively(store: Store) -> None:
         each.join()
 
     assert len(won) == 1
-    assert store.objects(root) == {".generation-1": str(won[0]).encode()}
+    assert store.objects(root) == {"claim/.generation-1": str(won[0]).encode()}
 
 
 def test_a_wrong_address_is_an_error_that_names_the_file_and_no_secret(s3: Store) -> None:
