@@ -296,7 +296,7 @@ class SlotManager:
             index = int(facts["slot"])
             address = SlotAddress(facts["unix"], facts["tcp"], facts["machine"])
             pid, started, log = int(facts["pid"]), float(facts["started"]), str(facts["log"])
-        except (OSError, TypeError, ValueError, KeyError) as exc:
+        except (OSError, TypeError, ValueError, LookupError, ArithmeticError) as exc:
             _log.warning("A connection that did not register as a slot was dropped: %s", exc)
             connection.close()
             return
