@@ -4,7 +4,7 @@
 
 For every backend and mode a driver of its own, all of them at the same time. Every few seconds memory, threads,
 descriptors and sockets of driver, JVM, slots and workers are read, and the files in the directories of checkpoints and
-scratch; every half minute the driver notes its Python objects and the JVM's heap behind a collection. At the end the
+scratch; every half minute the driver notes its Python's blocks of memory and the JVM's heap behind a collection. At the end the
 jobs are let end, what they published is verified, and `trend.py` says of each figure whether it grew. The samples go
 to `benchmarks/results/soak.json` (also meanwhile), the picture to `soak.png`. Exit code 1 if something grew, or was not
 exact.
@@ -43,8 +43,10 @@ SPARK = {
     # The heap is there from the start, so that the JVM's memory grows by what is outside of it.
     "spark.driver.extraJavaOptions": f"-Xms{HEAP_MB}m -XX:+AlwaysPreTouch",
     "rest.port": "0",
+    # What is remembered is full before the warm-up is over.
+    "web.checkpoints.history": "100",
 }
-GRAINS = {"pss": 2.0, "rss": 2.0, "live heap": 2.0, "objects": 2000.0}
+GRAINS = {"pss": 2.0, "rss": 2.0, "live heap": 2.0, "blocks": 5000.0}
 """By figure what is no growth, MB or pieces; 3 of everything else (threads, descriptors, sockets, files)."""
 NOT_JUDGED = ("files.out",)
 """Published output is meant to grow."""

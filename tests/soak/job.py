@@ -7,9 +7,9 @@ gives the key's total, timers in processing time come and go. At a steady rate a
 
 from __future__ import annotations
 
-import gc
 import json
 import resource
+import sys
 import threading
 import time
 from collections import Counter
@@ -170,10 +170,10 @@ def drive(folder: str, backend: str, timing: Timing, settings: dict[str, str], l
 
 
 def _note_inner_figures(file: Path, every_s: float = 30.0) -> None:
-    """What only the driver itself can say: its Python objects, and the JVM's heap behind a collection."""
+    """What only the driver itself can say: its Python's blocks of memory, and the JVM's heap behind a collection."""
     while True:
         time.sleep(every_s)
-        figures: dict[str, float] = {"time": time.time(), "driver.objects": len(gc.get_objects())}
+        figures: dict[str, float] = {"time": time.time(), "driver.blocks": sys.getallocatedblocks()}
         from tidemark.runtime.session import active_session
 
         if session := active_session():
