@@ -4,10 +4,10 @@
 
 For every backend and mode a driver of its own, all of them at the same time. Every few seconds memory, threads,
 descriptors and sockets of driver, JVM, slots and workers are read, and the files in the directories of checkpoints and
-scratch; every half minute the driver notes its Python's blocks of memory and the JVM's heap behind a collection. At the end the
-jobs are let end, what they published is verified, and `trend.py` says of each figure whether it grew. The samples go
-to `benchmarks/results/soak.json` (also meanwhile), the picture to `soak.png`. Exit code 1 if something grew, or was not
-exact.
+scratch; every half minute the driver notes its Python's blocks of memory and the JVM's heap behind a collection. At the
+end the jobs are let end, what they published is verified, and `trend.py` says of each figure whether it grew. The
+samples go to `benchmarks/results/soak.json` (also meanwhile), the picture to `soak.png`. Exit code 1 if something grew,
+or was not exact.
 """
 
 from __future__ import annotations
