@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 from functools import partial
@@ -900,6 +901,39 @@ def test_a_publication_is_noted_as_begun_before_the_first_file_and_as_done_after
     note = unseal((area / ".frontier").read_bytes(), Frontier)
     assert (note.published, note.settled) == (1, True)
     assert not msgspec.json.decode(b'{"job_id": "first", "published": 1}', type=Frontier).settled
+
+
+class Dying(MemoryFileSystem):
+    """A server that renames as many files as it is told, then none."""
+
+    protocol = "dying"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    renames: ClassVar[float] = math.inf
+
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        Dying.renames -= 1
+        if Dying.renames < 0:
+            raise OSError(errno.EIO, "the server is gone")
+        super().mv(path1, path2, **options)
+
+
+def test_a_driver_that_dies_amid_its_renames_has_noted_that_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec.register_implementation("dying", Dying, clobber=True)
+    base = "dying://server/out"
+    sink = new_sink(base)
+    sink.restore(None, b"")
+    prepared_by(sink, base, 1, "1")
+    sink.commit(1)
+    second = prepared_by(sink, base, 2, "a", "b")
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="the server is gone"):
+        patch.setattr(Dying, "renames", 1)
+        sink.commit(2)
+
+    with pytest.raises(FencedError, match="checkpoint 2 of job first"):
+        new_sink(base, "behind", snapshot("first", 1))
+    new_sink(base, "second", snapshot("first", 2)).restore(2, second)
+    assert len([path for path in Dying.store if "/." not in path]) == 3
 
 
 def test_a_file_fetched_early_is_not_missed_by_a_checkpoint_that_overlaps(tmp_path: Path) -> None:
