@@ -90,6 +90,11 @@ bench-state: setup ## benchmark the state backends
 bench-columns: setup ## benchmark state by column beside state by record
 	$(PY) -m benchmarks.bench_columns
 
+.PHONY: bench-window
+bench-window: java ## benchmark windows: by record, by column, beside Spark's own streaming aggregation
+	$(PY) benchmarks/bench_window.py
+	$(PY) benchmarks/bench_window_spark.py
+
 bench-latency: java ## benchmark latency: continuous beside epochs and PyFlink
 	$(PY) benchmarks/bench_latency.py
 
