@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import warnings
 from collections.abc import Iterator
 from datetime import date
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import EpochLog, epoch_log, progress, tuned_session
-from suite.peers import PeerMissingError, python_of
+from suite.peers import drawn
 from suite.work import Rows
 from totals import Work, run_job
 
@@ -97,17 +96,6 @@ def tables(rows: list[Row]) -> list[str]:
     return lines
 
 
-def draw(folder: Path) -> None:
-    try:
-        interpreter = python_of("plot")
-    except PeerMissingError as exc:
-        print(f"No plot: {exc}")
-        return
-    script = HERE / "suite" / "growth_plot.py"
-    done = subprocess.run([str(interpreter), str(script), str(folder)], capture_output=True, text=True)
-    print(folder / "growth.png" if not done.returncode else f"No plot: {done.stderr[-500:]}")
-
-
 def main() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning)
     parser = argparse.ArgumentParser(
@@ -138,7 +126,8 @@ def main() -> None:
     lines = tables(rows)
     (folder / "growth.md").write_text("\n".join(["Records per second and CPU time per record.", "", *lines]))
     print("\n".join(lines))
-    draw(folder)
+    if drawn("growth_plot.py", folder):
+        print(folder / "growth.png")
 
 
 if __name__ == "__main__":

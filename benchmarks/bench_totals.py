@@ -4,6 +4,7 @@ Whole jobs, parallelism 2, on the same rows, in turns in one run; every result i
 - tidemark on Spark: rows from Spark's `range` in the JVM, `KeyedProcessFunction` and `BatchProcessFunction`.
 - Flink in Java on its mini cluster: rows from `fromSequence`, `KeyedProcessFunction` with object reuse and without; see
   `suite/flink_java` for its settings.
+- Spark's own `groupBy().agg()` in the JVM, which gives a row per key and micro-batch only: see `suite/spark_totals.py`.
 - a loop in each of two processes over tuples that are ready in memory, with a dictionary as state.
 
 A rate of tidemark counts the time of its epochs, scheduling by Spark included. From the time of a job of Flink that of
@@ -24,16 +25,18 @@ from bench_columns import memory_per_key
 from measure import EpochLog, Table, epoch_log, median, progress, spread, tuned_session
 from suite.flink_java import FlinkJava
 from suite.peers import PeerMissingError
+from suite.spark_totals import spark_rate
 from suite.work import Rows
 from totals import Work, run_bare, run_job
 
-SYSTEMS = ("bare", "record", "batch", "flink", "flink-reuse")
+SYSTEMS = ("bare", "record", "batch", "flink", "flink-reuse", "spark")
 NAMES = {
     "bare": "bare loop, rows ready in memory",
     "record": "tidemark, process",
     "batch": "tidemark, process_batch",
     "flink": "Flink in Java",
     "flink-reuse": "Flink in Java, object reuse",
+    "spark": "Spark groupBy().agg(), a row per key and micro-batch",
 }
 WANTED: dict[tuple[str, int], tuple[float, float]] = {
     ("heap", 100): (5.0, 0.0),
@@ -58,7 +61,7 @@ class Contest:
             except PeerMissingError as exc:
                 print(f"Without Flink in Java, which cannot be had here: {exc}")
                 self.systems = [system for system in systems if not system.startswith("flink")]
-        ours = {"record", "batch"} & set(systems)
+        ours = {"record", "batch", "spark"} & set(systems)
         self._spark = tuned_session("tidemark bench-totals") if ours else None
 
     def rate(self, system: str, rows: Rows, backend: str, log: EpochLog) -> float:
@@ -68,6 +71,8 @@ class Contest:
         if system.startswith("flink"):
             assert self._flink is not None
             return self._flink.rate(rows, backend, reuse=system == "flink-reuse")
+        if system == "spark":
+            return spark_rate(self._spark, rows, backend)
         return log.steady_rate(run_job(self._spark, log, rows, Work(backend), system == "batch"))
 
     def close(self) -> None:
