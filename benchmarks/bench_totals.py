@@ -98,6 +98,7 @@ def measure(arguments: argparse.Namespace) -> dict[tuple[str, int], Rates]:
                             continue
                         gc.collect()
                         rate = contest.rate(system, rows, backend, log)
+                        progress(f"{backend}, {keys:,} keys, {NAMES[system]}: {rate:,.0f} /s")
                         if turn:
                             rates[backend, keys][system].append(rate)
     finally:
