@@ -430,6 +430,12 @@ class StateNotServedError(QueryError):
 
     code = "STATE_NOT_SERVED"
 
+    @classmethod
+    def by_job(cls, job_id: str, name: str) -> StateNotServedError:
+        """The job runs, but serves no queries of any state."""
+        message = f"Job {job_id} serves no queries. Set queryable-state.enable to true."
+        return cls(message, job_id=job_id, name=name)
+
 
 class UnknownKeyError(QueryError):
     """The state is served but holds no value for the key."""

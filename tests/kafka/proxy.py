@@ -12,9 +12,10 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+
+from tests.gate import Gate
 
 CLIENT = "under-test"
 """The `client.id` whose requests count."""
@@ -58,111 +59,49 @@ class Rule:
     done: threading.Event = field(default_factory=threading.Event)
 
 
-class Proxy:
-    """Listens on a port of its own and passes everything on to `target` (host, port)."""
+class Proxy(Gate):
+    """A gate that takes requests apart."""
 
     def __init__(self) -> None:
-        self.target: tuple[str, int] = ("", 0)
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._server.getsockname()[1])
-        self.address = f"127.0.0.1:{self.port}"
-        self._lock = threading.Lock()
+        super().__init__()
+        self._rule_lock = threading.Lock()
         self._rule: Rule | None = None
-        self._sockets: set[socket.socket] = set()
-        self._number = 0
-        self._shut = False
         self.loses_markers: Callable[[str], bool] | None = None
         """Of which topics the ends of transactions are lost, where there are records in them."""
         self.markers_lost = threading.Event()
         self._answers: dict[tuple[int, int], bytes] = {}
-        threading.Thread(target=self._accept, daemon=True).start()
 
     def set_rule(self, request: Request, nth: int, moment: Moment, action: Callable[[], None]) -> Rule:
         """Replace the rule."""
-        with self._lock:
+        with self._rule_lock:
             self._rule = Rule(request, nth, moment, action)
             return self._rule
 
     def clear(self) -> None:
         """No rule any more."""
-        with self._lock:
+        with self._rule_lock:
             self._rule = None
 
-    def shut(self) -> None:
-        """Cut every connection and let no new one through; `open` ends that."""
-        self._shut = True
-        with self._lock:
-            open_now = list(self._sockets)
-        for one in open_now:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def open(self) -> None:
-        """Let connections through again."""
-        self._shut = False
-
-    def close(self) -> None:
-        """Close every connection and the port."""
-        self._server.close()
-        self.shut()
-
-    def _accept(self) -> None:
+    def pass_on(self, number: int, source: socket.socket, sink: socket.socket, *, asks: bool) -> None:
+        """Carry whole requests, or answers, and act on them as the rule says."""
         while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            if self._shut:
-                client.close()
-                continue
-            try:
-                broker = socket.create_connection(self.target, timeout=10)
-                broker.settimeout(None)
-            except OSError:
-                client.close()
-                continue
-            with self._lock:
-                self._number += 1
-                number = self._number
-                self._sockets |= {client, broker}
-            for source, sink, handle in ((client, broker, self._request), (broker, client, self._answer)):
-                threading.Thread(target=self._pump, args=(number, source, sink, handle), daemon=True).start()
-
-    def _pump(
-        self,
-        number: int,
-        source: socket.socket,
-        sink: socket.socket,
-        handle: Callable[[int, bytes], Callable[[], None] | None],
-    ) -> None:
-        try:
-            while True:
-                head = _exactly(source, 4)
-                body = _exactly(source, struct.unpack(">i", head)[0])
-                behind = handle(number, body)
-                if handle == self._request:
-                    if _is_closed(source):
-                        raise ConnectionError("whoever asked is gone")
-                    body = self._without_markers(number, body)
-                else:
-                    body = self._answers.pop((number, struct.unpack_from(">i", body)[0]), body)
-                sink.sendall(struct.pack(">i", len(body)) + body)
-                if behind is not None:
-                    behind()
-        except OSError:
-            pass
-        finally:
-            for one in (source, sink):
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-                one.close()
-                with self._lock:
-                    self._sockets.discard(one)
+            head = _exactly(source, 4)
+            body = _exactly(source, struct.unpack(">i", head)[0])
+            behind = self._request(number, body) if asks else self._answer(number, body)
+            if asks:
+                if _is_closed(source):
+                    raise ConnectionError("whoever asked is gone")
+                body = self._without_markers(number, body)
+            else:
+                body = self._answers.pop((number, struct.unpack_from(">i", body)[0]), body)
+            sink.sendall(struct.pack(">i", len(body)) + body)
+            if behind is not None:
+                behind()
 
     def _request(self, number: int, body: bytes) -> Callable[[], None] | None:
         key, _version, correlation, length = struct.unpack_from(">hhih", body)
         client = body[10 : 10 + max(0, length)].decode(errors="replace")
-        with self._lock:
+        with self._rule_lock:
             rule = self._rule
             if rule is None or rule.done.is_set() or key != rule.request or client != CLIENT:
                 return None
@@ -188,7 +127,7 @@ class Proxy:
 
     def _answer(self, number: int, body: bytes) -> Callable[[], None] | None:
         (correlation,) = struct.unpack_from(">i", body)
-        with self._lock:
+        with self._rule_lock:
             rule = self._rule
             if rule is None or rule.matched != (number, correlation):
                 return None

@@ -28,6 +28,7 @@ from tidemark.runtime import left_behind
 from tidemark.runtime.archive import local_archive, read_archives
 from tidemark.runtime.history import EndedJob, read_history, remember
 from tidemark.runtime.places import open_place
+from tidemark.runtime.sealed_notes import DamagedNote, seal, unseal
 from tidemark.runtime.sinks.frontier import Frontier, read_frontier
 from tidemark.runtime.sinks.kafka_commits import decode_groups, encode_groups
 from tidemark.runtime.sinks.kafka_records import MAGIC, OutgoingRecords, encode_frame, read_staged
@@ -164,7 +165,22 @@ def test_how_far_a_file_sink_has_published(tmp_path: Path) -> None:
         (area / ".frontier").write_bytes(changed)
         read_frontier(place, "claim")
 
-    assert fuzz(msgspec.json.encode(Frontier(JOB, 3, withdrawn=((1, 2),))), read) > 0
+    assert fuzz(seal(Frontier(JOB, 3, withdrawn=((1, 2),))), read) > 0
+
+
+def test_every_flipped_bit_and_every_cut_of_a_note_that_the_next_driver_goes_by() -> None:
+    note = Frontier(JOB, 3, withdrawn=((1, 2),))
+    data = seal(note)
+    flipped = [
+        data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+        for at in range(len(data))
+        for bit in range(8)
+    ]
+
+    assert unseal(data, Frontier) == note
+    for changed in [*flipped, *(data[:end] for end in range(len(data))), data + b" "]:
+        with pytest.raises(DamagedNote):
+            unseal(changed, Frontier)
 
 
 def test_lists_of_staged_files() -> None:

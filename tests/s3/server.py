@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import threading
 import uuid
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.gate import Gate
 
 ACCESS, SECRET = "AKIA-OF-THE-TESTS", "the-secret-of-the-tests"
 
 
-class S3Server:
+class S3Server(Gate):
     """Moto's server; objects live as long as it does."""
 
     def __init__(self) -> None:
+        super().__init__()
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self._process.stdout is not None
@@ -30,15 +31,11 @@ class S3Server:
             raise AssertionError("".join(told))
         # Whoever does not read on would stop the server when the pipe is full.
         threading.Thread(target=self._process.stdout.read, daemon=True).start()
-        self._target = urlsplit(told[-1].split()[-1])
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._sockets: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        self._is_shut = False
-        self.refused = threading.Event()
-        """Somebody came while it was shut."""
-        threading.Thread(target=self._accept, daemon=True).start()
-        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        address = urlsplit(told[-1].split()[-1])
+        assert address.hostname is not None
+        assert address.port is not None
+        self.target = address.hostname, address.port
+        self.endpoint = f"http://{self.address}"
 
     def settings(self) -> dict[str, str]:
         """What a job needs to reach it."""
@@ -62,55 +59,12 @@ class S3Server:
         """Amazon's own client, past the gate."""
         import boto3
 
+        endpoint = "http://{}:{}".format(*self.target)
         keys = {"aws_access_key_id": ACCESS, "aws_secret_access_key": SECRET}
-        return boto3.client("s3", endpoint_url=self._target.geturl(), region_name="us-east-1", **keys)
-
-    def shut(self) -> None:
-        """Cut every connection and refuse new ones; `open` ends that."""
-        self._is_shut = True
-        with self._lock:
-            sockets = list(self._sockets)
-        for one in sockets:
-            _close(one)
-
-    def open(self) -> None:
-        """Let connections through again."""
-        self._is_shut = False
+        return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys)
 
     def close(self) -> None:
         """End the server."""
-        self._listener.close()
-        self.shut()
+        super().close()
         self._process.kill()
         self._process.wait()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            if self._is_shut:
-                self.refused.set()
-                client.close()
-                continue
-            server = socket.create_connection((self._target.hostname, self._target.port))
-            with self._lock:
-                self._sockets |= {client, server}
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                sink.sendall(data)
-        for one in (source, sink):
-            _close(one)
-            with self._lock:
-                self._sockets.discard(one)
-
-
-def _close(one: socket.socket) -> None:
-    with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    one.close()

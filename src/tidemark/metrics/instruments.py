@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any
 
 from tidemark.clock import Clock
@@ -63,11 +64,20 @@ class Gauge(Instrument):
         self._ask = ask
 
     def read(self) -> Any:
-        """Return the current value; `None` if asking fails, because a report must not fail a job."""
+        """Return the current value as plain data; `None` if asking fails, because a report must not fail a job."""
         try:
-            return self._ask()
+            return _plain(self._ask())
         except Exception:
             return None
+
+
+def _plain(value: Any) -> float | str | None:
+    """A number or text that any process can read; an object of the user's own might not get there."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else str(value)
 
 
 class Meter(Instrument):

@@ -68,8 +68,6 @@ class StorageChoice:
     """A `Storage` of the program's own, which slots use as the driver does; None: the file systems of paths."""
     local_recovery: bool = False
     local_directory: str | None = None
-    file_systems: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
-    """What remote file systems are made with, secrets included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +95,5 @@ class Deployment:
     """Number of tasks in continuous execution; 0 in epochs."""
     aligned: bool = True
     """Whether channels wait for each other at a barrier (exactly once)."""
+    file_systems: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    """What remote file systems are made with, secrets included."""

@@ -51,6 +51,7 @@ from tidemark.rpc.job_tls import tls_towards
 from tidemark.state.descriptors import StateDescriptor
 from tidemark.state.primitives import State
 from tidemark.state.serializers.registry import serializer_for
+from tidemark.tls import client_side
 from tidemark.types.time import Duration, Time, to_millis
 
 __all__ = ["QueryableStateClient"]
@@ -382,8 +383,7 @@ class QueryableStateClient:
         except (ConfigError, OSError):
             # The token came from elsewhere, and the registry need not be readable.
             record = None
-        files = tls_towards(record)
-        return None if files is None else files.client()
+        return client_side(tls_towards(record))
 
 
 def _codec(key_type: Any, descriptor: StateDescriptor) -> StateCodec:

@@ -26,6 +26,7 @@ import msgspec
 from tidemark.errors import FencedError
 from tidemark.processes import process_started, this_machine
 from tidemark.runtime.places import Place
+from tidemark.runtime.sealed_notes import DamagedNote, seal, unseal
 
 __all__ = ["AREA", "Claim", "Holder", "areas_of", "newest_claim"]
 
@@ -100,7 +101,7 @@ class Claim:
             generation = 1 + max([*held, *areas_of(place, directory).values()], default=0)
             # Someone else was faster, or the last holder has just released and removed the directory.
             with suppress(FileExistsError, FileNotFoundError):
-                place.create(f"{directory}/{_generation_name(generation)}", msgspec.json.encode(holder))
+                place.create(f"{directory}/{_generation_name(generation)}", seal(holder))
                 break
         claim = cls(place, directory, generation, holder)
         try:
@@ -188,7 +189,7 @@ class Claim:
         if other is None or other == mine:
             return what + (
                 "The claim is gone: a newer driver of this lineage has taken over and ended, or the directory "
-                f"'{self._directory}' was deleted. This driver stops and publishes nothing."
+                f"'{self._directory}' was deleted or damaged. This driver stops and publishes nothing."
             )
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(other.since))
         return what + (
@@ -222,8 +223,8 @@ def _generations(place: Place, directory: str) -> list[int]:
 def _read_holder(place: Place, directory: str, generation: int) -> Holder | None:
     try:
         data = place.read(f"{directory}/{_generation_name(generation)}")
-        return msgspec.json.decode(data, type=Holder)
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return unseal(data, Holder)
+    except (FileNotFoundError, DamagedNote):
         return None
 
 

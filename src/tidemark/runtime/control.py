@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemark import wire
-from tidemark.config import ConfigOption, Configuration, Options
+from tidemark.config import ConfigOption, Options
 from tidemark.errors import ConfigError, IllegalStateError, StateNotServedError
 from tidemark.futures import CompletableFuture
 from tidemark.job_logs import JobLog
@@ -40,8 +40,7 @@ from tidemark.runtime.job_facts import checkpoint_facts, job_facts, job_summary,
 from tidemark.runtime.job_view import LiveJobView
 from tidemark.runtime.remote_view import answer_view
 from tidemark.runtime.rest import RestAccess
-from tidemark.state.allowed_classes import OPTION, allow_classes, allowed_classes, parse_allowed
-from tidemark.tls import TlsContext, TlsFiles
+from tidemark.tls import TlsContext, TlsFiles, client_side, server_side
 
 if TYPE_CHECKING:
     from tidemark.api.executor import JobSettings
@@ -53,7 +52,6 @@ __all__ = [
     "ended_jobs",
     "live_jobs",
     "ports_of",
-    "restrict_classes",
     "server_threads_of",
 ]
 
@@ -153,7 +151,7 @@ class JobControl:
         self._runner = runner
         settings = runner.execution.settings
         tls = self._endpoint.tls
-        self._server_tls = None if tls is None else tls.server()
+        self._server_tls = server_side(tls)
         rest = RestAccess(settings.configuration, at_once=self._endpoint.application_id is not None)
         listener, self.address = wire.listen(self._endpoint.listen_at, option=Options.DRIVER_PORTS.key)
         try:
@@ -309,7 +307,7 @@ class JobControl:
                 settings, Options.QUERYABLE_PROXY_NETWORK_THREADS, Options.QUERYABLE_PROXY_QUERY_THREADS
             ),
             tls=self._server_tls,
-            slot_tls=self._client_tls(),
+            slot_tls=client_side(self._endpoint.tls),
         )
         if configuration.get(Options.QUERYABLE_STATISTICS):
             proxy.statistics.enable()
@@ -318,11 +316,7 @@ class JobControl:
     def _query(self, name: str, key: Any) -> Any:
         """Look a key of a queryable state up, as `tidemark query` does."""
         if self.query_port is None:
-            raise StateNotServedError(
-                f"Job {self._job.execution.job_id} serves no queries. Set queryable-state.enable to true.",
-                job_id=self._job.execution.job_id,
-                name=name,
-            )
+            raise StateNotServedError.by_job(self._job.execution.job_id, name)
         return query_plain(
             self._endpoint.host,
             self.query_port,
@@ -330,11 +324,8 @@ class JobControl:
             self._job.execution.job_id,
             name,
             key,
-            self._client_tls(),
+            client_side(self._endpoint.tls),
         )
-
-    def _client_tls(self) -> TlsContext | None:
-        return None if self._endpoint.tls is None else self._endpoint.tls.client()
 
     def _query_statistics(self) -> dict[str, float]:
         return {} if self._proxy is None else self._proxy.statistics.figures()
@@ -362,22 +353,6 @@ def ended_jobs() -> list[EndedJob]:
     for control in list(_live.values()):
         control.settle()
     return list(_ended)
-
-
-def restrict_classes(configuration: Configuration) -> None:
-    """Let stored state of this process name only what `state.restore.allowed-classes` says.
-
-    Raises:
-        ConfigError: A job that runs in this process says something else.
-    """
-    wanted = parse_allowed(configuration.get(Options.ALLOWED_CLASSES))
-    if wanted != allowed_classes() and any(not job.status.is_terminal_state() for job in live_jobs()):
-        raise ConfigError(
-            f"{OPTION} holds for a whole process, and a job that runs in this one has another value. Give both the "
-            "same, or run them in processes of their own.",
-            key=OPTION,
-        )
-    allow_classes(wanted)
 
 
 def ports_of(settings: JobSettings, option: ConfigOption[str]) -> list[int]:

@@ -9,11 +9,11 @@ import os
 from typing import Any, Self
 
 from tidemark import wire
-from tidemark.errors import ConfigError, JobNotFoundError, TidemarkError
+from tidemark.errors import ConfigError, JobNotFoundError, StateNotServedError, TidemarkError
 from tidemark.jobs import TOKEN_VARIABLE, JobRecord, find_job, token_bytes
 from tidemark.rpc import MSGPACK, Client
 from tidemark.rpc.job_tls import tls_towards
-from tidemark.tls import TlsFiles
+from tidemark.tls import TlsFiles, client_side
 
 __all__ = ["MAX_MESSAGE", "ControlClient", "JobUnreachableError"]
 
@@ -50,8 +50,7 @@ class ControlClient:
         self.token = token
         self._timeout = timeout
         self._record = record
-        tls = self.tls() if address.startswith("tcp:") else None
-        context = None if tls is None else tls.client()
+        context = client_side(self.tls() if address.startswith("tcp:") else None)
         try:
             connection = wire.connect(
                 address, token, min(_CONNECT_S, timeout or _CONNECT_S), context, MAX_MESSAGE
@@ -129,6 +128,17 @@ class ControlClient:
             ConfigError: The configuration of this process cannot be.
         """
         return tls_towards(self._record)
+
+    def query_facts(self, name: str) -> dict[str, Any]:
+        """What `info` says of a job that serves queries, to ask for the state `name` at its `query_port`.
+
+        Raises:
+            StateNotServedError: The job serves no queries.
+        """
+        facts: dict[str, Any] = self.request("info")
+        if facts["query_port"] is None:
+            raise StateNotServedError.by_job(facts["job_id"], name)
+        return facts
 
     def request(self, name: str, **arguments: Any) -> Any:
         """Ask and wait for the answer.

@@ -595,6 +595,7 @@ class JobExecution:
             queryable=self._storage_plan.queryable,
             job_parameters=self.plan.job_parameters,
             watermarks=marks,
+            file_systems=self.plan.file_systems,
         )
         self._deploy_all(common, snapshot, metadata)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tidemark.rpc import socket_base
 from tidemark.scratch import ScratchDirectory, sweep_scratch
-from tidemark.tls import TlsFiles
+from tidemark.tls import TlsFiles, client_side
 
 __all__ = ["client_tls", "launch_slots", "shipped_files", "tls_on_worker"]
 
@@ -78,7 +78,7 @@ def client_tls(files: TlsFiles | None) -> SSLContext | None:
     Raises:
         ConfigError: The files are not here, or cannot be used.
     """
-    return None if files is None else tls_on_worker(files).client()
+    return client_side(None if files is None else tls_on_worker(files))
 
 
 def _own_address(driver: str) -> str:

@@ -38,6 +38,7 @@ from tidemark.paths import absolute, join
 from tidemark.processes import is_process_alive, this_machine
 from tidemark.runtime.claim import Claim, Holder, areas_of, newest_claim
 from tidemark.runtime.places import Place, open_place
+from tidemark.runtime.sealed_notes import DamagedNote, seal, unseal
 from tidemark.runtime.storage_plan import StoragePlan
 
 __all__ = ["Leadership", "job_id_of", "lead"]
@@ -191,7 +192,7 @@ class Leadership:
             self._settings.parallelism,
             parallelism,
         )
-        self._write(_POINTER, msgspec.json.encode(pointer))
+        self._write(_POINTER, seal(pointer))
         # Where files can be written into a directory that was taken away, only this tells.
         self.verify()
 
@@ -208,7 +209,7 @@ class Leadership:
             how.name, int(time.time()), self._settings.job_name, self._started_from, restorable=restorable
         )
         with self._mapped("written"):
-            self._place.write(f"{self.job_id}/{_ENDED}", msgspec.json.encode(ended))
+            self._place.write(f"{self.job_id}/{_ENDED}", seal(ended))
         self._keep_area = restorable
 
     def release(self) -> None:
@@ -417,8 +418,8 @@ def _decoded(place: Place, path: str, kind: type[T]) -> T | None:
     except FileNotFoundError:
         return None
     try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        return unseal(data, kind)
+    except DamagedNote as exc:
         raise StorageError(
             f"{path} in the directory of high availability is damaged: {exc}. Start the job under another "
             f"{Options.JOB_ID.key} from its newest checkpoint ('tidemark run -s PATH').",

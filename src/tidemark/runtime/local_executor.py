@@ -11,30 +11,27 @@ from tidemark.api.job import JobClient
 from tidemark.api.specs import SinkSpec, SparkSourceSpec
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Options
-from tidemark.config.file_systems import file_system_options
-from tidemark.config.tls import internal_tls
 from tidemark.errors import ConfigError
-from tidemark.paths import use_file_systems
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
+from tidemark.runtime.admission import admit
 from tidemark.runtime.artifacts import LocalArtifacts
 from tidemark.runtime.cancellation import Cancellation
 from tidemark.runtime.continuous.choice import choose_mode, number_of_tasks, planned_mode
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.local_engine import ContinuousLocalEngine
-from tidemark.runtime.control import Endpoint, JobControl, ports_of, restrict_classes, server_threads_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.leadership import Leadership, job_id_of, lead
-from tidemark.runtime.left_behind import sweep_at_start
 from tidemark.runtime.local_engine import LocalEngine
 from tidemark.runtime.local_queries import LocalQueryServers
 from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
 from tidemark.runtime.sinks.factory import wants_frame
-from tidemark.runtime.sinks.shared_paths import warn_of_shared_outputs
 from tidemark.runtime.sources.factory import make_source
-from tidemark.runtime.storage_plan import StoragePlan, probe, storage_plan, warn_of_others
+from tidemark.runtime.storage_plan import StoragePlan
+from tidemark.tls import server_side
 
 __all__ = ["LocalExecutor"]
 
@@ -52,15 +49,7 @@ class LocalExecutor:
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job in a thread."""
         refuse_spark(graph)
-        restrict_classes(settings.configuration)
-        tls = internal_tls(settings.configuration)
-        server_tls = None if tls is None else tls.server()
-        use_file_systems(file_system_options(settings.configuration))
-        sweep_at_start(settings.configuration)
-        storage = storage_plan(settings)
-        probe(storage, settings)
-        warn_of_others(storage, settings)
-        warn_of_shared_outputs(graph)
+        storage, tls = admit(graph, settings)
         with ExitStack() as undo:
             leadership = lead(settings, storage)
             if leadership is not None:
@@ -80,7 +69,7 @@ class LocalExecutor:
                 token,
                 ports_of(settings, Options.QUERYABLE_SERVER_PORTS),
                 server_threads_of(settings),
-                server_tls,
+                server_side(tls),
             )
             sockets = socket_directory(job_id)
             undo.callback(sockets.cleanup)

@@ -33,6 +33,7 @@ __all__ = [
     "java_command",
     "java_version",
     "lost",
+    "runs_in_driver",
     "use_this_interpreter",
 ]
 
@@ -47,8 +48,6 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LEVEL = "TIDEMARK_SPARK_LOG_LEVEL"
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 _UNIX_SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
-_ONE_PROCESS = r"local(\[[^]]*\])?"
-"""Masters whose executor is the driver itself."""
 _SETTINGS = {
     _UNIX_SOCKETS: "true",
     "spark.python.worker.reuse": "true",
@@ -95,7 +94,7 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     if wanted["spark.master"].startswith("local"):
         wanted.setdefault("spark.driver.host", "127.0.0.1")
         wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
-        if re.fullmatch(_ONE_PROCESS, wanted["spark.master"]):
+        if runs_in_driver(wanted["spark.master"]):
             # Its RPC and block manager ports are on the loopback interface, too, and hand blocks (broadcast closures,
             # with the job's token in them) to whoever asks. Spark makes a secret up itself here.
             wanted.setdefault("spark.authenticate", "true")
@@ -125,6 +124,11 @@ def _quiet(java_options: str, environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     file = Path(__file__).with_name("log4j2-quiet.properties")
     return {_JAVA_OPTIONS: f'{java_options} "-Dlog4j2.configurationFile={file.as_uri()}"'.strip()}
+
+
+def runs_in_driver(master: str) -> bool:
+    """Whether tasks run in the driver's own JVM; `local-cluster` has executors, and stands in for real clusters."""
+    return master == "local" or master.startswith("local[")
 
 
 def active_session() -> SparkSession | None:

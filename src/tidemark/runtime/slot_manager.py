@@ -24,7 +24,7 @@ from tidemark.runtime.cancellation import wait_for_all
 from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.slot.control import SLOT_CONTROL
-from tidemark.tls import TlsFiles
+from tidemark.tls import TlsFiles, server_side
 from tidemark.wire import Connection, WireClosed, listen
 
 __all__ = ["SlotAddress", "SlotManager"]
@@ -137,7 +137,7 @@ class SlotManager:
         self._query_ports = query_ports
         self._tls = tls
         self._data_ports = data_ports
-        server_tls = None if tls is None else tls.server()
+        server_tls = server_side(tls)
         listener, self.address = listen(listen_at, option=Options.DRIVER_PORTS.key)
         self._slots: dict[int, _Slot] = {}
         self._memory: dict[int, SlotMemoryUse] = {}
@@ -296,7 +296,7 @@ class SlotManager:
             index = int(facts["slot"])
             address = SlotAddress(facts["unix"], facts["tcp"], facts["machine"])
             pid, started, log = int(facts["pid"]), float(facts["started"]), str(facts["log"])
-        except (OSError, TypeError, ValueError, KeyError) as exc:
+        except (OSError, TypeError, ValueError, LookupError, ArithmeticError) as exc:
             _log.warning("A connection that did not register as a slot was dropped: %s", exc)
             connection.close()
             return

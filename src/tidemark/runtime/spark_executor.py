@@ -14,13 +14,11 @@ from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.clock import SystemClock
 from tidemark.config import ExecutionMode, Options
-from tidemark.config.file_systems import file_system_options
-from tidemark.config.tls import internal_tls
 from tidemark.errors import ConfigError
-from tidemark.paths import use_file_systems
 from tidemark.ports import parse_port_range
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
+from tidemark.runtime.admission import admit
 from tidemark.runtime.artifacts import ship_artifacts, wants_directory
 from tidemark.runtime.continuous.choice import (
     choose_mode,
@@ -31,25 +29,23 @@ from tidemark.runtime.continuous.choice import (
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.spark_engine import ContinuousSparkEngine
 from tidemark.runtime.continuous.task_links import TaskLinks
-from tidemark.runtime.control import Endpoint, JobControl, ports_of, restrict_classes, server_threads_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
 from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
 from tidemark.runtime.launch import launch_slots
 from tidemark.runtime.leadership import Leadership, job_id_of, lead
-from tidemark.runtime.left_behind import sweep_at_start
 from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
-from tidemark.runtime.session import active_session, find_or_create_session
-from tidemark.runtime.sinks.shared_paths import warn_of_shared_outputs
+from tidemark.runtime.session import active_session, find_or_create_session, runs_in_driver
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
-from tidemark.runtime.storage_plan import StoragePlan, check_travels, probe, storage_plan, warn_of_others
+from tidemark.runtime.storage_plan import StoragePlan, check_travels
 from tidemark.scratch import ScratchDirectory
 from tidemark.state.allowed_classes import allowed_classes
-from tidemark.tls import TlsFiles
+from tidemark.tls import TlsFiles, server_side
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,21 +89,11 @@ class SparkExecutor:
 
     def submit(self, graph: Graph, settings: JobSettings) -> JobClient:
         """Start the job; slots are launched by its own thread."""
-        use_file_systems(file_system_options(settings.configuration))
-        sweep_at_start(settings.configuration)
-        storage = storage_plan(settings)
-        check_travels(storage)
-        probe(storage, settings)
-        warn_of_others(storage, settings)
-        warn_of_shared_outputs(graph)
         limits = SlotLimits.of(settings.configuration)
         for option in (Options.DRIVER_PORTS, Options.SLOT_PORTS):
             parse_port_range(settings.configuration.get(option))
-        restrict_classes(settings.configuration)
-        tls = internal_tls(settings.configuration)
-        if tls is not None:
-            # What cannot be used is told before anything is started.
-            tls.server()
+        storage, tls = admit(graph, settings)
+        check_travels(storage)
         # A driver that waits for its turn has no session yet.
         leadership = lead(settings, storage)
         if leadership is not None:
@@ -151,7 +137,7 @@ class SparkExecutor:
         host = _driver_host(session)
         doors = f"{host}:{configuration.get(Options.DRIVER_PORTS)}"
         ports = ports_of(settings, Options.QUERYABLE_SERVER_PORTS)
-        sockets = socket_directory(job_id) if _is_one_machine(session) else None
+        sockets = socket_directory(job_id) if runs_in_driver(session.sparkContext.master) else None
         if tls is not None:
             if _is_local(session):
                 tls = tls.absolute()
@@ -180,8 +166,7 @@ class SparkExecutor:
             engine: SparkEngine
             if choice.continuous:
                 listen_at = _listen_at(sockets, "tasks", doors)
-                server_tls = None if tls is None else tls.server()
-                links = TaskLinks(token, listen_at, limits.heartbeat_interval_s, server_tls)
+                links = TaskLinks(token, listen_at, limits.heartbeat_interval_s, server_side(tls))
                 tasks = number_of_tasks(graph, settings)
                 engine = ContinuousSparkEngine(
                     session, job_id, token, slots, links, tasks, limits, shipped_files, tls
@@ -299,12 +284,6 @@ def _warn_of_open_channels(session: SparkSession) -> None:
 
 def _is_local(session: SparkSession) -> bool:
     return str(session.sparkContext.master).startswith("local")
-
-
-def _is_one_machine(session: SparkSession) -> bool:
-    """Whether tasks run in the driver's own JVM; `local-cluster` has executors, and stands in for real clusters."""
-    master = str(session.sparkContext.master)
-    return master == "local" or master.startswith("local[")
 
 
 def _listen_at(sockets: ScratchDirectory | None, name: str, doors: str) -> str:

@@ -23,7 +23,6 @@ from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.checkpoint.storage.probe import probe_directory
 from tidemark.config import Configuration, Options
-from tidemark.config.file_systems import file_system_options
 from tidemark.errors import ConfigError, StorageError
 from tidemark.paths import absolute, is_local, local_path
 from tidemark.private_files import who_else_may_replace
@@ -68,7 +67,6 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
     files = FileSystemStorage(umask=umask, roots=roots, authors=authors)
     queryable = bool(configuration.get(Options.QUERYABLE_STATE_ENABLE))
     compression = settings.snapshot_compression
-    file_systems = file_system_options(configuration)
     if isinstance(storage, FileSystemCheckpointStorage):
         choice = StorageChoice(
             WriterOptions(storage.get_min_file_size_threshold(), compression),
@@ -77,7 +75,6 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
             authors,
             local_recovery=bool(configuration.get(Options.LOCAL_RECOVERY)),
             local_directory=configuration.get(Options.LOCAL_RECOVERY_DIRS),
-            file_systems=file_systems,
         )
         return StoragePlan(files, files, path or "", choice, queryable)
     if isinstance(storage, CustomCheckpointStorage):
@@ -87,7 +84,7 @@ def storage_plan(settings: JobSettings) -> StoragePlan:
         return StoragePlan(custom, custom, path or "", choice, queryable)
     frame_size = int(configuration.get(Options.AKKA_FRAMESIZE))
     options = WriterOptions(None, compression, storage.get_max_state_size(), frame_size)
-    choice = StorageChoice(options, umask, roots, authors, file_systems=file_systems)
+    choice = StorageChoice(options, umask, roots, authors)
     if path is not None:
         return StoragePlan(files, files, path, choice, queryable)
     return StoragePlan(MemoryStorage(), files, _MEMORY_ROOT, choice, queryable)

@@ -38,7 +38,7 @@ from tidemark.slot.memory_watch import MemoryWatch, resident_bytes
 from tidemark.slot.stacks import operator_stacks
 from tidemark.state.allowed_classes import allow_classes
 from tidemark.subtask.snapshots import acknowledgement
-from tidemark.tls import TlsFiles
+from tidemark.tls import TlsFiles, client_side, server_side
 from tidemark.wire import PATIENCE_S, Connection, SharedConnection, WireClosed, connect, listen
 
 __all__ = ["SlotServer"]
@@ -69,7 +69,7 @@ class SlotServer:
         self._token = bytes.fromhex(settings["token"])
         tls = settings.get("tls")
         self._tls = None if tls is None else msgspec.convert(tls, TlsFiles)
-        self._server_tls = None if self._tls is None else self._tls.server()
+        self._server_tls = server_side(self._tls)
         self._scratch = Path(settings["scratch"])
         self._host = SlotHost(SystemClock(), FileSystemStorage(), self._scratch / "state")
         owner = LogOwner(settings["job_id"], lambda: max(0, self._host.current_attempt()), settings["slot"])
@@ -116,8 +116,8 @@ class SlotServer:
     def run(self) -> None:
         """Register with the driver and serve until it goes away. Never returns."""
         Server(self._listeners, self._token, self._process, name="slot-data", tls=self._server_tls)
-        tls = None if self._tls is None else self._tls.client()
-        control = SharedConnection(connect(self._settings["driver"], self._token, PATIENCE_S, tls))
+        address, tls = self._settings["driver"], client_side(self._tls)
+        control = SharedConnection(connect(address, self._token, PATIENCE_S, tls))
         self._control = control
         facts = {
             "slot": self._settings["slot"],

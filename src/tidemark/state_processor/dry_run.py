@@ -14,7 +14,7 @@ from tidemark.errors import IllegalStateError
 from tidemark.futures import CompletableFuture
 from tidemark.ids import JobID, new_job_id
 from tidemark.plan.job_plan import build_plan
-from tidemark.runtime.control import restrict_classes
+from tidemark.runtime.admission import restrict_classes
 from tidemark.state_processor.state_check import StateVerdict, Verdict, check_operator, stored_states
 
 __all__ = ["CheckReport", "DryRunExecutor"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.errors import ConfigError, StateNotServedError
+from tidemark.errors import ConfigError
 from tidemark.queryablestate.client import QueryableStateClient
 from tidemark.queryablestate.describe import StateDescription
 from tidemark.queryablestate.plain_values import find_state, plain_value
@@ -25,7 +25,7 @@ from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.snapshot import state_schema
 from tidemark.state_processor.input_splits import parse_ranges, split_groups
 from tidemark.state_processor.rewrite import parse_key
-from tidemark.tls import TlsFiles
+from tidemark.tls import TlsFiles, client_side
 
 __all__ = ["LiveRange", "LiveState"]
 
@@ -61,24 +61,16 @@ class LiveState:
             StateNotServedError: It serves no queries, or publishes no such state.
         """
         with ControlClient.find(job, address, timeout) as control:
-            facts = control.request("info")
+            facts = control.query_facts(name)
             host, token, tls = control.host, control.token, control.tls()
-        if facts["query_port"] is None:
-            raise StateNotServedError(
-                f"Job {facts['job_id']} serves no queries. Set queryable-state.enable to true.",
-                job_id=facts["job_id"],
-                name=name,
-            )
-        context = None if tls is None else tls.client()
-        with QueryableStateClient(
-            host, facts["query_port"], timeout=timeout, token=token, tls=context
-        ) as client:
-            description = find_state(client, facts["job_id"], name)
+        job_id, port, context = facts["job_id"], facts["query_port"], client_side(tls)
+        with QueryableStateClient(host, port, timeout=timeout, token=token, tls=context) as client:
+            description = find_state(client, job_id, name)
         return LiveState(
-            facts["job_id"],
+            job_id,
             name,
             host,
-            facts["query_port"],
+            port,
             token,
             timeout,
             max(int(facts["parallelism"]), 1),

@@ -42,7 +42,7 @@ class TaskStateManager:
         """
         self._deployment = deployment
         choice = deployment.storage
-        use_file_systems(choice.file_systems)
+        use_file_systems(deployment.file_systems)
         if choice.custom is not None:
             storage = MappedStorage(choice.custom)
         elif isinstance(storage, FileSystemStorage):

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from tidemark.errors import ConfigError
 
-__all__ = ["TlsContext", "TlsFiles", "check_peer"]
+__all__ = ["TlsContext", "TlsFiles", "check_peer", "client_side", "server_side"]
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _DIGESTS = {40: hashlib.sha1, 64: hashlib.sha256}
@@ -207,6 +207,24 @@ class TlsFiles:
             f"with mode 0640 at most: 'chmod 600 {path}'.",
             key=f"{self.key_prefix}{name}",
         )
+
+
+def server_side(files: TlsFiles | None) -> TlsContext | None:
+    """The side that is connected to, where TLS may be off.
+
+    Raises:
+        ConfigError: The files cannot be used.
+    """
+    return None if files is None else files.server()
+
+
+def client_side(files: TlsFiles | None) -> TlsContext | None:
+    """The side that connects, where TLS may be off.
+
+    Raises:
+        ConfigError: The files cannot be used.
+    """
+    return None if files is None else files.client()
 
 
 def check_peer(peer: ssl.SSLObject) -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from decimal import Decimal
+from enum import IntEnum
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tidemark.clock import ManualClock
@@ -98,6 +101,27 @@ def test_failing_gauge_reads_as_none(group: MetricGroup, registry: MetricRegistr
 def test_gauge_needs_a_function(group: MetricGroup) -> None:
     with pytest.raises(TypeError, match="function without arguments"):
         group.gauge("depth", 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+        (IntEnum("Level", "LOW")(1), 1),
+        (Decimal("1.5"), "1.5"),
+        (type("Own", (), {"__str__": lambda self: "own"})(), "own"),
+        (True, True),
+        (None, None),
+    ],
+)
+def test_a_gauge_tells_plain_data_that_every_process_can_read(value: object, told: object) -> None:
+    registry = MetricRegistry()
+    registry.group().gauge("level", lambda: value)
+
+    read = registry.snapshot()["level"]
+
+    assert (read, type(read)) == (told, type(told))
 
 
 def test_groups_nest_with_and_without_a_value(group: MetricGroup, registry: MetricRegistry) -> None:

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import msgspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from tests.full_disk import full_disk
 
 from tidemark.errors import FencedError
-from tidemark.runtime.claim import Claim
+from tidemark.runtime.claim import Claim, Holder
 from tidemark.runtime.places import open_place
+from tidemark.runtime.sealed_notes import seal, unseal
 
 
 def acquire(base: Any, job: str = "job") -> Claim:
@@ -240,9 +242,8 @@ def test_without_exclusive_creation_the_last_writer_of_a_generation_wins(tmp_pat
     base = f"plain://{tmp_path.name}"
     first = acquire(base)
     place = open_place(base)
-    place.write(
-        ".claim/.generation-00000001", place.read(".claim/.generation-00000001").replace(b'"job"', b'"jab"')
-    )
+    holder = unseal(place.read(".claim/.generation-00000001"), Holder)
+    place.write(".claim/.generation-00000001", seal(msgspec.structs.replace(holder, job_id="jab")))
 
     with pytest.raises(FencedError, match="Job jab"):
         first.verify()

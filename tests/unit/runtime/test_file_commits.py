@@ -30,6 +30,7 @@ from tidemark.protocol.failure import is_curable
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.places import open_place
 from tidemark.runtime.records import Records
+from tidemark.runtime.sealed_notes import seal, unseal
 from tidemark.runtime.sinks.file_driver import FilesSink
 from tidemark.runtime.sinks.file_task import FileTaskSink, LineWriter
 from tidemark.runtime.sinks.frontier import Frontier
@@ -896,7 +897,7 @@ def test_a_publication_is_noted_as_begun_before_the_first_file_and_as_done_after
     area = Path(str(sink.staging))
     sink.commit(1)
 
-    note = msgspec.json.decode((area / ".frontier").read_bytes(), type=Frontier)
+    note = unseal((area / ".frontier").read_bytes(), Frontier)
     assert (note.published, note.settled) == (1, True)
     assert not msgspec.json.decode(b'{"job_id": "first", "published": 1}', type=Frontier).settled
 
@@ -984,7 +985,7 @@ def test_a_driver_that_dies_amid_taking_back_is_followed_by_one_that_goes_on_wit
     fetched = next(path for path in tmp_path.glob("p-*") if path.read_text() == "1")
     fetched.unlink()
     area = next(tmp_path.glob(".tidemark-*/.area-*"))
-    (area / ".frontier").write_bytes(msgspec.json.encode(Frontier("first", 3)))
+    (area / ".frontier").write_bytes(seal(Frontier("first", 3)))
     next(path for path in tmp_path.glob("p-*") if path.read_text() == "3").unlink()
 
     sink = FilesSink(vertex, str(tmp_path), "second")
@@ -1054,7 +1055,7 @@ def test_what_was_taken_back_is_not_taken_for_published_by_a_newer_checkpoint(tm
     area = next(tmp_path.glob(".tidemark-*/.area-*"))
 
     for note in (Frontier("first", 3, withdrawn_to=1), Frontier("first", 1, withdrawn_to=1)):
-        (area / ".frontier").write_bytes(msgspec.json.encode(note))
+        (area / ".frontier").write_bytes(seal(note))
         vertex: Any = SimpleNamespace(id=3, uid="out")
         for newer in (second, third):
             sink = FilesSink(vertex, str(tmp_path), "second")

@@ -25,7 +25,9 @@ from tidemark.config import CheckpointSettings, Configuration
 from tidemark.errors import ConfigError, FencedError, IllegalStateError, StorageError
 from tidemark.protocol.deployment import StorageChoice
 from tidemark.runtime import leadership as under_test
+from tidemark.runtime.claim import Holder, areas_of
 from tidemark.runtime.leadership import Leadership, job_id_of, lead
+from tidemark.runtime.sealed_notes import seal, unseal
 from tidemark.runtime.storage_plan import StoragePlan
 
 DEADLINE = 60
@@ -197,8 +199,8 @@ def test_a_driver_whose_process_is_gone_is_not_waited_for(
     gone = subprocess.Popen(["true"])
     gone.wait(DEADLINE)
     path = f"{first.job_id}/.generation-{first._claim.generation:08d}"
-    holder = msgspec.json.decode(first._place.read(path))
-    first._place.write(path, msgspec.json.encode({**holder, "pid": gone.pid}))
+    holder = unseal(first._place.read(path), Holder)
+    first._place.write(path, seal(msgspec.structs.replace(holder, pid=gone.pid)))
 
     leader(with_options(settings, **{"high-availability.lease-duration": "1 h"}))
 
@@ -266,10 +268,46 @@ def test_a_damaged_pointer_is_not_guessed_at(leader: Callable[..., Leadership], 
     first.point_to([snapshot(3)])
     area, place = first._claim.area, first._place
     first.release()
-    place.write(f"{area}/pointer", b'{"snapshots": [')
+    written = place.read(f"{area}/pointer")
 
-    with pytest.raises(StorageError, match="pointer in the directory of high availability is damaged"):
+    for damage in (b"", written[:-1], written.replace(b'"checkpoint_id":3', b'"checkpoint_id":2')):
+        place.write(f"{area}/pointer", damage)
+        with pytest.raises(StorageError, match="pointer in the directory of high availability is damaged"):
+            leader()
+        # The next one's area is where it is now, as it was.
+        (area,) = [f"{first.job_id}/{name}" for name in areas_of(place, str(first.job_id))]
+    place.write(f"{area}/pointer", written)
+    assert [s.checkpoint_id for s in leader().recovered] == [3]
+
+
+def test_damage_to_the_record_of_the_end_does_not_start_a_job_again(
+    leader: Callable[..., Leadership], root: str
+) -> None:
+    first = leader()
+    first.end(JobEnd.FAILED, restorable=False)
+    place, path = first._place, f"{first.job_id}/ended"
+    first.release()
+    place.write(path, place.read(path).replace(b'"restorable":false', b'"restorable":true '))
+
+    with pytest.raises(StorageError, match="ended in the directory of high availability is damaged"):
         leader()
+
+
+def test_a_damaged_claim_makes_nobody_take_its_living_holder_for_dead(
+    leader: Callable[..., Leadership], settings: JobSettings
+) -> None:
+    first = leader()
+    path = f"{first.job_id}/.generation-{first._claim.generation:08d}"
+    pid = b'"pid":%d' % os.getpid()
+    gone = subprocess.Popen(["true"])
+    gone.wait(DEADLINE)
+    first._place.write(path, first._place.read(path).replace(pid, b'"pid":%d' % gone.pid))
+
+    with pytest.raises(FencedError, match="damaged"):
+        first.verify()
+    since = time.monotonic()
+    leader()
+    assert time.monotonic() - since >= LEASE_MS / 1000
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,8 @@ def test_garbage_ends_neither_the_registry_nor_the_slot(manager: SlotManager) ->
 
 
 def test_a_peer_that_registers_with_nonsense_is_dropped(manager: SlotManager) -> None:
-    for introduction in [None, [], ["register", {}], ["register", {"slot": "first"}]]:
+    facts = [{}, {"slot": "first"}, {"slot": float("inf")}, "text"]
+    for introduction in [None, [], *(["register", fact] for fact in facts)]:
         peer = connect(manager.address, TOKEN, DEADLINE_S)
         peer.send(introduction)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from tidemark.cli.settings import job_options, settings_of
-from tidemark.errors import StateNotServedError
 from tidemark.queryablestate.plain_values import KEY_TYPES, find_state, parse_key, plain_value
+from tidemark.tls import client_side
 
 __all__ = ["query"]
 
@@ -28,16 +28,10 @@ def query(context: click.Context, job: str, name: str, key: str, key_type: str, 
 
     settings = settings_of(context)
     with settings.connect(job, timeout) as client:
-        facts = client.request("info")
+        facts = client.query_facts(name)
         host, token, files = client.host, client.token, client.tls()
-    if facts["query_port"] is None:
-        raise StateNotServedError(
-            f"Job {facts['job_id']} serves no queries. Set queryable-state.enable to true.",
-            job_id=facts["job_id"],
-            name=name,
-        )
-    tls = None if files is None else files.client()
-    with QueryableStateClient(host, facts["query_port"], timeout=timeout, token=token, tls=tls) as queries:
+    port, tls = facts["query_port"], client_side(files)
+    with QueryableStateClient(host, port, timeout=timeout, token=token, tls=tls) as queries:
         found = find_state(queries, facts["job_id"], name)
         parsed = parse_key(key, found.key_type, key_type)
         state = queries.get_kv_state(

@@ -111,7 +111,7 @@ class TaskLinks:
             if (link := self._introduce(int(task), int(attempt), connection)) is None:
                 connection.close()
                 return
-        except (OSError, TypeError, ValueError) as exc:
+        except (OSError, TypeError, ValueError, ArithmeticError) as exc:
             _log.warning("A connection that did not introduce itself as a task was dropped: %s", exc)
             connection.close()
             return
@@ -134,9 +134,12 @@ class TaskLinks:
         try:
             while True:
                 _header, body = connection.receive()
-                self._put(attempt, pickle.loads(body))
+                self._put(attempt, _event_of(task, body))
         except WireClosed as exc:
             self._put(attempt, TaskLost(task, str(exc)))
+        except Exception as exc:
+            # Whoever waits must not wait for a word that was there and could not be read.
+            self._put(attempt, TaskLost(task, f"it sent what cannot be read ({type(exc).__name__}: {exc})"))
 
     def _put(self, attempt: int, event: TaskEvent) -> None:
         while attempt == self._attempt and not self._closed.is_set():
@@ -152,6 +155,18 @@ class TaskLinks:
         while not self._closed.wait(self._heartbeat_s):
             for link in list(self._connected.values()):
                 link.beat()
+
+
+def _event_of(task: int, body: bytearray) -> TaskEvent:
+    """What a task said.
+
+    Raises:
+        Exception: It cannot be read; unpickling raises whatever it likes.
+    """
+    event = pickle.loads(body)
+    if not isinstance(event, TaskEvent) or event.task != task:
+        raise ValueError(f"{type(event).__name__} is no event of task {task}")
+    return event
 
 
 class _Link:

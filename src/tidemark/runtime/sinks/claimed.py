@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import msgspec
-
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.errors import ConfigError, StorageError
 from tidemark.paths import join, name_of
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.claim import Claim
 from tidemark.runtime.places import Place, open_place
+from tidemark.runtime.sealed_notes import seal
 from tidemark.runtime.sinks.driver import TransactionalSink
 from tidemark.runtime.sinks.frontier import FRONTIER, NOTES, Frontier
 from tidemark.runtime.sinks.staged_files import StagedFile
@@ -70,7 +69,7 @@ class ClaimedSink(TransactionalSink):
     def _note(self, frontier: Frontier) -> None:
         assert self._claim is not None
         try:
-            self._place.write(f"{self._claim.area}/{FRONTIER}", msgspec.json.encode(frontier))
+            self._place.write(f"{self._claim.area}/{FRONTIER}", seal(frontier))
         except FileNotFoundError:
             self._claim.verify()
             raise

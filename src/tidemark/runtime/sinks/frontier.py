@@ -18,6 +18,7 @@ from tidemark.checkpoint.metadata.model import CheckpointMetadata
 from tidemark.errors import StorageError, StorageVerdict
 from tidemark.runtime.claim import areas_of
 from tidemark.runtime.places import Place
+from tidemark.runtime.sealed_notes import DamagedNote, unseal
 
 __all__ = ["ATTEMPT", "FRONTIER", "NOTES", "Frontier", "Progress", "progress_of", "read_frontier"]
 
@@ -164,10 +165,10 @@ def read_frontier(place: Place, directory: str) -> Frontier | None:
     for name in sorted(areas, key=lambda name: (-areas[name], len(name))):
         path = f"{directory}/{name}/{FRONTIER}"
         try:
-            return msgspec.json.decode(place.read(path), type=Frontier)
+            return unseal(place.read(path), Frontier)
         except FileNotFoundError:
             continue
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        except DamagedNote as exc:
             raise StorageError(
                 f"The note '{path}' of how far a file sink has published is damaged ({exc}), so nothing can say "
                 "what would come twice. Start from the newest snapshot after you have removed the note, or give the "

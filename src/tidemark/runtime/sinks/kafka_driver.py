@@ -22,6 +22,7 @@ from tidemark.config import Options
 from tidemark.errors import FencedError, RestoreError, StorageError, StorageVerdict
 from tidemark.plan.vertex import Vertex
 from tidemark.runtime.kafka.client import KafkaClients
+from tidemark.runtime.sealed_notes import DamagedNote, seal, unseal
 from tidemark.runtime.sinks.claimed import ClaimedSink
 from tidemark.runtime.sinks.driver import Following, ImmediateSink
 from tidemark.runtime.sinks.frontier import ATTEMPT, Frontier, read_frontier
@@ -253,10 +254,10 @@ class KafkaExactlyOnceSink(ClaimedSink):
         assert self._claim is not None
         path = f"{self._claim.area}/{ATTEMPT}"
         try:
-            return msgspec.json.decode(self._place.read(path), type=Attempt)
+            return unseal(self._place.read(path), Attempt)
         except FileNotFoundError:
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        except DamagedNote as exc:
             raise StorageError(
                 f"The note '{path}' of the last transaction of {self._clients.what.replace('The ', 'the ', 1)} is "
                 f"damaged ({exc}). Look whether the topic holds what is staged, and remove the note.",
@@ -280,7 +281,7 @@ class KafkaExactlyOnceSink(ClaimedSink):
     def _note_attempt(self, marker: Marker, files: list[Unpublished], stretches: list[Stretch]) -> None:
         assert self._claim is not None
         attempt = Attempt(marker, tuple(stretches), tuple([entry.file for entry in files]))
-        self._place.write(f"{self._claim.area}/{ATTEMPT}", msgspec.json.encode(attempt))
+        self._place.write(f"{self._claim.area}/{ATTEMPT}", seal(attempt))
 
     def _opened_transactions(self) -> Transactions:
         """The producer at hand, or a new one; then the marker must be where we left it, or at a commit of ours.

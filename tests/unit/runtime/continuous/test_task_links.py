@@ -126,7 +126,7 @@ def test_a_stranger_without_the_token_is_not_let_in(links):
     assert links.connected() == 0
 
 
-@pytest.mark.parametrize("header", [["no number", 1], [], [0], {"task": 0}, None])
+@pytest.mark.parametrize("header", [["no number", 1], [float("inf"), 1], [], [0], {"task": 0}, None])
 def test_whoever_introduces_itself_badly_is_dropped_and_others_are_served(links, header):
     connection = connect(links.address, TOKEN, DEADLINE)
     connection.set_timeout(DEADLINE)
@@ -134,6 +134,38 @@ def test_whoever_introduces_itself_badly_is_dropped_and_others_are_served(links,
 
     assert is_dropped(connection)
     assert joined(links, 0)
+
+
+class Unwilling:
+    """Cannot be unpickled, in a way of its own."""
+
+    def __reduce__(self):
+        return (int, ("no number",))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"no pickle",
+        pickle.dumps(TaskStarted(0))[:-5],
+        pickle.dumps(Unwilling()),
+        b"cno_such_module\nThing\n.",
+        pickle.dumps("no event"),
+        pickle.dumps(TaskStarted(1)),
+    ],
+    ids=["empty", "garbage", "cut off", "raises", "unknown class", "no event", "of another task"],
+)
+def test_a_task_that_says_what_cannot_be_read_is_lost_and_let_go(links, body):
+    task = joined(links, 0)
+
+    task.send([], body)
+
+    [lost] = eventually(links.events, "the loss is told")
+    assert isinstance(lost, TaskLost)
+    assert lost.task == 0
+    assert "cannot be read" in lost.why
+    assert is_dropped(task)
 
 
 def test_a_new_attempt_forgets_the_tasks_their_commands_and_their_events(links):
