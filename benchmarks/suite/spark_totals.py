@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -28,20 +29,22 @@ def spark_rate(spark: Any, rows: Rows, backend: str) -> float:
     Raises:
         RuntimeError: A result is wrong, or the query failed.
     """
+    from pyspark.sql.functions import expr
+
     size = rows.records // BATCHES
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", _STORES + _PROVIDERS[backend])
     spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     source = (
         spark.readStream.format("rate-micro-batch").option("rowsPerBatch", size).option("numPartitions", 2)
     )
-    totals = source.load().selectExpr(*rows.columns("value")[:2]).groupBy("k").agg({"*": "count", "v": "sum"})
+    keyed = source.load().selectExpr(*rows.columns("value")[:2]).groupBy("k")
+    totals = keyed.agg(expr("count(*) AS n"), expr("sum(v) AS t"))
     found: list[tuple[int, int, int]] = []
     enough = threading.Event()
 
     def take(frame: Any, batch: int) -> None:
         if batch <= BATCHES:
-            columns = frame.toDF("k", "n", "t").selectExpr("count(*)", "sum(n)", "sum(t)")
-            found.append(tuple(columns.first()))
+            found.append(tuple(frame.selectExpr("count(*)", "sum(n)", "sum(t)").first()))
         if batch == BATCHES:
             enough.set()
 
@@ -56,14 +59,14 @@ def spark_rate(spark: Any, rows: Rows, backend: str) -> float:
             if query.exception() is not None:
                 raise RuntimeError(str(query.exception()))
         while (last := query.lastProgress) is None or last["batchId"] < BATCHES:
-            enough.wait(0.1)
+            time.sleep(0.1)
         progress = [p for p in query.recentProgress if 0 < p["batchId"] <= BATCHES]
         query.stop()
     expected = [_after(rows, size, batch) for batch in range(BATCHES + 1)]
     if found != expected:
         raise RuntimeError(f"Spark's aggregation gave {found} instead of {expected}.")
     seconds = sum(p["durationMs"]["triggerExecution"] for p in progress) / 1000
-    return sum(p["numInputRows"] for p in progress) / seconds
+    return size * len(progress) / seconds
 
 
 def _after(rows: Rows, size: int, batch: int) -> tuple[int, int, int]:
