@@ -103,7 +103,8 @@ def measure(arguments: argparse.Namespace) -> dict[tuple[str, int], Rates]:
                             if system in ("record", "batch"):
                                 raise
                             print(f"Without {NAMES[system]}, which failed: {exc}")
-                            contest.systems.remove(system)
+                            if turn:
+                                contest.systems.remove(system)
                             continue
                         progress(f"{backend}, {keys:,} keys, {NAMES[system]}: {rate:,.0f} /s")
                         if turn:
