@@ -181,6 +181,14 @@ if TYPE_CHECKING:
         AllWindowedStream,
         WindowedStream,
     )
+    from tidemark.api.windows.aggregations import (
+        Aggregation,
+        avg,
+        count,
+        max_,
+        min_,
+        sum_,
+    )
     from tidemark.api.windows.assigners import (
         GlobalWindows,
         MergingWindowAssigner,
@@ -354,6 +362,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "Aggregation",
     "AllWindowFunction",
     "AllWindowedStream",
     "AppendingState",
@@ -606,7 +615,12 @@ __all__ = [
     "WindowAssigner",
     "WindowFunction",
     "WindowedStream",
+    "avg",
+    "count",
     "field",
+    "max_",
+    "min_",
+    "sum_",
     "written_as",
 ]
 
@@ -673,6 +687,7 @@ _NAMES_BY_MODULE = {
     "tidemark.api.time_domain": "TimeDomain",
     "tidemark.api.watermarks": "TimestampAssigner WatermarkStrategy",
     "tidemark.api.windowed": "AllWindowedStream WindowedStream",
+    "tidemark.api.windows.aggregations": "Aggregation avg count max_ min_ sum_",
     "tidemark.api.windows.assigners": """
         GlobalWindows MergingWindowAssigner SlidingEventTimeWindows SlidingProcessingTimeWindows
         TumblingEventTimeWindows TumblingProcessingTimeWindows WindowAssigner

@@ -177,3 +177,17 @@ class _Counts(BatchProcessFunction):
         counts = keys.running_count(self.count.read(keys))
         self.count.write(keys, keys.last(counts))
         return {"f0": batch["f0"], "f1": counts}
+
+
+def test_a_running_count_by_field_and_by_function(make_env: Callable[..., Any]) -> None:
+    rows, seen = _rows(600), []
+    for selector, name in ((field("user"), "user"), (field(0), "user"), (lambda row: row["user"], "key")):
+        counts = make_env().from_collection(rows, ROW).key_by(selector, Types.STRING()).count()
+        with counts.execute_and_collect() as found:
+            seen.append(sorted([(row[name], row["count"]) for row in found]))
+
+    number: dict[str, int] = defaultdict(int)
+    for row in rows:
+        number[row["user"]] += 1
+    expected = sorted([(user, n) for user, most in number.items() for n in range(1, most + 1)])
+    assert seen == [expected] * 3

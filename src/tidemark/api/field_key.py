@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from itertools import combinations
 from typing import Any
 
 from tidemark.api.functions import KeySelector
 from tidemark.types.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
 
-__all__ = ["FieldKey", "field"]
+__all__ = ["FieldKey", "field", "key_name"]
 
 _WIDENING = set(combinations([Types.BYTE(), Types.SHORT(), Types.INT(), Types.LONG()], 2))
 """Types of fields and keys that differ, and yet every value of the field is a key."""
@@ -45,6 +46,29 @@ class FieldKey(KeySelector):
 
     def __repr__(self) -> str:
         return f"field({self.field!r})"
+
+
+def key_name(selector: Any, record: TypeInformation | None, taken: Container[str] = ()) -> str:
+    """What a column of keys is called: as the field that is the key, else `key`.
+
+    Args:
+        selector: Gives the key of a record.
+        record: Type of the records.
+        taken: Names of other columns; a field of such a name is called `key`, too.
+    """
+    name: Any = selector.field if isinstance(selector, FieldKey) else "key"
+    if isinstance(name, int):
+        names = _field_names(record)
+        name = names[name] if -len(names) <= name < len(names) else "key"
+    return "key" if name in taken else name
+
+
+def _field_names(record: TypeInformation | None) -> list[str]:
+    if isinstance(record, RowTypeInfo):
+        return list(record.get_field_names())
+    if isinstance(record, TupleTypeInfo):
+        return [f"f{at}" for at in range(len(record.get_field_types()))]
+    return []
 
 
 def field(name: str | int) -> FieldKey:

@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from tidemark.api.builder import callable_or, optional_type
+from tidemark.api.field_key import FieldKey, field, key_name
 from tidemark.api.functions import BatchProcessFunction, KeyedProcessFunction, KeySelector, ReduceFunction
 from tidemark.api.graph import NodeKind, Ship
 from tidemark.api.specs import OperatorKind, QueryableSpec, ReduceSpec
 from tidemark.api.stateful_functions import (
+    CountOne,
+    CountOnes,
     FilterWithState,
     FlatMapWithState,
     MapWithState,
@@ -154,6 +157,23 @@ class KeyedStream(DataStream):
         """
         self._check_position(position_to_max, "max")
         return self.reduce(MaxFunction(position_to_max)).name("Max")
+
+    def count(self) -> DataStream:
+        """Running count of the elements of each key: rows of the key and `count`, one for every element. Beyond Flink.
+
+        The key has the name of the field by which `key_by(field(...))` chose it, else it is called `key`.
+        """
+        name = key_name(self._key_selector, self._type, ("count",))
+        key_type = self.get_key_type()
+        counted = Types.ROW_NAMED([name, "count"], [key_type, Types.LONG()])
+        selector = self._key_selector
+        at = selector.position_in(self._type, self._key_type) if isinstance(selector, FieldKey) else None
+        if at is not None:
+            ones = self._origin.map_batch(CountOnes(name, at), counted)
+        else:
+            key_of = selector.get_key if isinstance(selector, KeySelector) else selector
+            ones = self._origin.map(CountOne(name, key_of), counted)
+        return ones.key_by(field(name), key_type).sum("count").name("Count")
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
         """Running element with the smallest field; the first one on ties.

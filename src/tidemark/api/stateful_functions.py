@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemark.api.functions.base import RuntimeContext
 from tidemark.api.functions.basic import FilterFunction, FlatMapFunction, MapFunction, ReduceFunction
@@ -14,7 +14,12 @@ from tidemark.state.primitives import ValueState
 from tidemark.types.row import Row
 from tidemark.types.typeinfo import TypeInformation, Types
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = [
+    "CountOne",
+    "CountOnes",
     "FilterWithState",
     "FlatMapWithState",
     "MapWithState",
@@ -133,6 +138,35 @@ class PairWithKey(MapFunction):
     def map(self, value: Any) -> Row:
         """The pair."""
         return Row(self._key_of(value), value)
+
+
+class CountOne(MapFunction):
+    """Turns an element into a row of its key and 1."""
+
+    def __init__(self, name: str, key_of: Callable[[Any], Any]) -> None:
+        self._names = [name, "count"]
+        self._key_of = key_of
+
+    def map(self, value: Any) -> Row:
+        """The row."""
+        row = Row(self._key_of(value), 1)
+        row.set_field_names(self._names)
+        return row
+
+
+class CountOnes:
+    """The same for a batch whose keys are one of its columns."""
+
+    def __init__(self, name: str, at: int) -> None:
+        self._name = name
+        self._at = at
+
+    def __call__(self, batch: pa.RecordBatch) -> Any:
+        """Columns of the keys and of as many ones."""
+        import numpy as np
+        import pyarrow as pa
+
+        return {self._name: batch.column(self._at), "count": pa.array(np.ones(batch.num_rows, np.int64))}
 
 
 class Project(MapFunction):

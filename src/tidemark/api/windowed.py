@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from tidemark.api.builder import callable_or, optional_type
+from tidemark.api.field_key import key_name
 from tidemark.api.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -19,9 +20,12 @@ from tidemark.api.keyed_stream import KeyedStream
 from tidemark.api.output_tag import OutputTag
 from tidemark.api.specs import WindowSpec
 from tidemark.api.stream import DataStream
+from tidemark.api.windows.aggregations import Aggregation
 from tidemark.api.windows.assigners import MergingWindowAssigner, WindowAssigner
+from tidemark.api.windows.column_aggregate import AllWindowRow, ColumnAggregate, WindowRow
 from tidemark.api.windows.triggers import Trigger
 from tidemark.errors import ConfigError
+from tidemark.state.namespace import NamespaceKind
 from tidemark.types.time import TimeLike, to_millis
 from tidemark.types.typeinfo import TypeInformation, Types
 
@@ -110,16 +114,33 @@ class _Windowed:
 
     def aggregate(
         self,
-        aggregate_function: AggregateFunction,
+        aggregate_function: AggregateFunction | None = None,
         window_function: Any = None,
         accumulator_type: Any = None,
         output_type: Any = None,
+        **aggregations: Aggregation,
     ) -> DataStream:
         """Aggregate the elements of a window as they come; a window function may finish the result.
 
+        Instead of a function there may be aggregations by column, several at once, which is beyond Flink:
+        `aggregate(total=sum_("amount"), n=count())`. Elements need a declared type, a row, a tuple or a number, and
+        windows need a start and an end. The result is a row of the key, `window_start` and `window_end` (LONG,
+        milliseconds) and what was named. The key has the name of the field by which `key_by(field(...))` chose it,
+        else it is called `key`; windows of streams without keys have none. Where windows fire at their end only, and
+        state lies in columns, batches are aggregated as columns.
+
         Raises:
-            TypeError: A function is of the wrong kind.
+            TypeError: A function is of the wrong kind, or both a function and aggregations are given.
+            ConfigError: An aggregation does not fit the type of the elements, or its name is taken.
         """
+        if aggregations:
+            given = (aggregate_function, window_function, accumulator_type, output_type)
+            if any([each is not None for each in given]):
+                raise TypeError(
+                    "aggregate() takes an AggregateFunction with its types or aggregations by column, not both; nor "
+                    "can results be named like its other arguments."
+                )
+            return self._aggregate_columns(aggregations)
         if not isinstance(aggregate_function, AggregateFunction):
             raise TypeError(f"aggregate() needs an AggregateFunction, not {aggregate_function!r}.")
         return self._window(
@@ -127,6 +148,34 @@ class _Windowed:
             optional_type(output_type),
             aggregate=aggregate_function,
             accumulator_type=optional_type(accumulator_type),
+        )
+
+    def _aggregate_columns(self, aggregations: Mapping[str, Aggregation]) -> DataStream:
+        stream = self._keyed_stream
+        if self._assigner.namespace_kind() is not NamespaceKind.WINDOW:
+            raise ConfigError(
+                f"aggregate() by column needs windows with a start and an end, which {type(self._assigner).__name__} "
+                "does not have. Use an AggregateFunction."
+            )
+        function = ColumnAggregate(aggregations, stream._type)
+        names = ["window_start", "window_end", *function.names]
+        types: list[TypeInformation] = [Types.LONG(), Types.LONG(), *function.result_types]
+        row: Any = AllWindowRow
+        if not self._all_windows:
+            names.insert(0, key_name(stream._key_selector, stream._type))
+            types.insert(0, stream.get_key_type())
+            row = WindowRow
+        if len(set(names)) != len(names):
+            raise ConfigError(
+                f"The results of aggregate() would have the columns {', '.join(names)}: two have one name. Name a "
+                "result otherwise."
+            )
+        row_type = Types.ROW_NAMED(names, types)
+        return self._window(
+            row(row_type),
+            row_type,
+            aggregate=function,
+            accumulator_type=function.accumulator_type,
         )
 
     def apply(self, window_function: Any, output_type: Any = None) -> DataStream:

@@ -46,6 +46,7 @@ __all__ = [
     "check_columns",
     "check_restored",
     "create_handle",
+    "lies_in_columns",
     "resolve_restored",
     "resolve_value",
     "spec_of",
@@ -131,6 +132,13 @@ def check_columns(descriptor: StateDescriptor) -> None:
             f"State '{descriptor.name}' of a batch function lives by processing time and reports nothing: event time "
             "and on_expiry go record by record. Use a KeyedProcessFunction."
         )
+
+
+def lies_in_columns(spec: StateSpec) -> bool:
+    """Whether a state by column has one value per address, not a container or a function of the user's per value."""
+    if spec.namespace is NamespaceKind.VOID:
+        return spec.kind is StateKind.VALUE
+    return spec.namespace is NamespaceKind.WINDOW and spec.kind is StateKind.AGGREGATING
 
 
 class RegisteredStates:

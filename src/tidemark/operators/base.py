@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tidemark.metrics.registry import MetricGroup
     from tidemark.plan.vertex import SubtaskInfo
     from tidemark.state.backend import KeyedStateBackend
+    from tidemark.state.column_timers import ColumnTimers
     from tidemark.state.descriptors import StateDescriptor
     from tidemark.state.serializers.base import TypeSerializer
     from tidemark.state.timers import InternalTimers
@@ -141,7 +142,7 @@ class RestoredState:
     native: list[NativeRestore] = field(default_factory=list)
     operator: list[OperatorStatePart] = field(default_factory=list)
 
-    def fill(self, backend: KeyedStateBackend, timers: InternalTimers | None = None) -> None:
+    def fill(self, backend: KeyedStateBackend, timers: InternalTimers | ColumnTimers | None = None) -> None:
         """Hand keyed state to a fresh backend, native snapshots first, and timers to whoever keeps them."""
         for native in self.native:
             backend.restore_native(native.kind, native.files, native.extra, native.metas)

@@ -33,6 +33,7 @@ from tidemark.operators.co import (
     KeyedCoProcessOperator,
 )
 from tidemark.operators.column_reduce import ColumnReduceOperator, reduces_by_column
+from tidemark.operators.column_window import ColumnWindowOperator, windows_by_column
 from tidemark.operators.function_operator import PassThroughOperator
 from tidemark.operators.keyed import (
     KeyedFilterOperator,
@@ -101,6 +102,8 @@ def create_operator(
             return KeyedBroadcastOperator(spec.function, spec.descriptors, key_type)
         case BroadcastProcessSpec():
             return BroadcastOperator(spec.function, spec.descriptors)
+        case WindowSpec() if windows_by_column(spec):
+            return ColumnWindowOperator(spec, key_type)
         case WindowSpec():
             return WindowOperator(spec, key_type)
         case QueryableSpec():

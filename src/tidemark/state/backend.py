@@ -46,10 +46,14 @@ __all__ = [
     "KeyContext",
     "KeyToken",
     "KeyedStateBackend",
+    "Windows",
 ]
 
 MIN_TIME = -(2**63)
 """Event time before there is any."""
+
+Windows = tuple[Any, Any]
+"""Starts and ends of windows, two numpy arrays of 64-bit integers."""
 
 KeyToken = Any
 """What identifies a key inside a slot; made by `tidemark.state.key_tokens.KeyTokens`."""
@@ -190,18 +194,23 @@ class KeyedStateBackend(ABC):
     def end_batch(self) -> None:
         """End a batch: everything written in it is in the store (and in the next `cut`)."""
 
-    def column_state(self, descriptor: StateDescriptor) -> State:
-        """Like `state`, for a function that reads and writes the state of many keys at once.
+    def column_state(
+        self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID
+    ) -> State:
+        """Like `state`, for whoever reads and writes the state of many keys at once.
+
+        In windows that is aggregating state, whose handle reads and writes accumulators as value state does.
 
         Raises:
             UnsupportedOperationException: The backend does not do that.
         """
         raise self._no_columns()
 
-    def column_keys(self, tokens: pa.Array) -> Keys:
+    def column_keys(self, tokens: pa.Array, windows: Windows | None = None) -> Keys:
         """Within a batch: the keys behind a column of tokens, for handles of `column_state`.
 
-        They are good until `end_batch`, or the next call.
+        They are good until `end_batch`, or the next call. With `windows` these are windows of keys, for states that
+        have such a namespace: each pair of a key and a window counts as one key.
 
         Raises:
             UnsupportedOperationException: The backend does not do that.

@@ -39,6 +39,7 @@ __all__ = [
     "Rows",
     "StateSerializers",
     "batch_borders",
+    "by_key_group",
     "read_rows",
 ]
 
@@ -228,6 +229,15 @@ class RowEncoder:
         if rows.stamps is not None:
             columns.append(pa.array(rows.stamps, pa.list_(pa.int64()) if is_list else pa.int64()))
         return columns
+
+
+def by_key_group(
+    tokens: pa.Array, key: TypeSerializer[Any], max_parallelism: int
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The key groups of a column of tokens, sorted, and where each of them came from."""
+    groups = key_groups_of(hash_tokens(tokens, key, layout_of(key)), max_parallelism)
+    order = np.argsort(groups, kind="stable")
+    return groups[order], order
 
 
 def batch_borders(groups: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:

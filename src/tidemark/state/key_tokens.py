@@ -85,6 +85,12 @@ class KeyTokens:
         """Column of tokens."""
         return self.serializer.to_arrow(tokens) if self.are_keys else pa.array(tokens, pa.binary())
 
+    def of_key_column(self, column: pa.Array) -> pa.Array:
+        """Column of the tokens of a column of keys, as snapshots hold it."""
+        if self.are_keys:
+            return column.cast(self.arrow_type())
+        return self.to_arrow(self.of_stored(self.serializer.from_arrow(column)))
+
     def key_column(self, column: pa.Array) -> pa.Array:
         """Column of the keys behind a column of tokens."""
         return column if self.are_keys else self.serializer.to_arrow(list(self.keys(column.to_pylist())))

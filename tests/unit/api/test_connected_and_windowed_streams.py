@@ -18,14 +18,22 @@ from tidemark import (
     OutputTag,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
+    Row,
     StateTtlConfig,
     Time,
     TumblingEventTimeWindows,
     Types,
     WindowFunction,
+    avg,
+    count,
+    field,
+    max_,
+    min_,
+    sum_,
 )
 from tidemark.api.graph import Ship
 from tidemark.api.specs import OperatorKind
+from tidemark.errors import ConfigError
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 
@@ -222,6 +230,55 @@ def test_windows_carry_all_their_settings(env, windowed, last_node):
     assert not node.spec.all_windows
     assert node.side_types == {"late": Types.INT()}
     assert node.output_type == Types.STRING()
+
+
+def test_aggregations_by_column_say_what_they_give(env, windowed):
+    rows = Types.ROW_NAMED(["user", "cents", "note"], [Types.STRING(), Types.INT(), Types.STRING()])
+    stream = env.from_collection([Row(user="a", cents=1, note=None)], rows)
+    windows = TumblingEventTimeWindows.of(5)
+    by_user = stream.key_by(field("user"), Types.STRING()).window(windows)
+
+    result = by_user.aggregate(
+        total=sum_("cents"), most=max_("cents"), mean=avg(1), n=count("note")
+    ).get_type()
+    assert result == Types.ROW_NAMED(
+        ["user", "window_start", "window_end", "total", "most", "mean", "n"],
+        [Types.STRING(), *[Types.LONG()] * 3, Types.INT(), Types.DOUBLE(), Types.LONG()],
+    )
+    assert windowed.aggregate(least=min_()).get_type().get_field_names() == [
+        "key",
+        "window_start",
+        "window_end",
+        "least",
+    ]
+    assert stream.window_all(windows).aggregate(n=count()).get_type() == Types.ROW_NAMED(
+        ["window_start", "window_end", "n"], [Types.LONG()] * 3
+    )
+
+
+def test_aggregations_that_cannot_be_are_refused(env, windowed):
+    pairs = env.from_collection([("a", 1)], Types.TUPLE([Types.STRING(), Types.INT()]))
+    of_pairs = pairs.key_by(first, Types.STRING()).window(TumblingEventTimeWindows.of(5))
+    with pytest.raises(ConfigError, match="column of numbers"):
+        of_pairs.aggregate(total=sum_(0))
+    with pytest.raises(ConfigError, match="it has f0, f1"):
+        of_pairs.aggregate(total=sum_("cents"))
+    with pytest.raises(ConfigError, match="which column"):
+        of_pairs.aggregate(total=sum_())
+    with pytest.raises(ConfigError, match="have no columns"):
+        windowed.aggregate(total=sum_("cents"))
+    with pytest.raises(ConfigError, match="two have one name"):
+        of_pairs.aggregate(window_end=count())
+    with pytest.raises(ConfigError, match="start and an end"):
+        pairs.key_by(first).count_window(3).aggregate(n=count())
+    with pytest.raises(ConfigError, match="declared type"):
+        env.from_collection([1]).key_by(first).window(TumblingEventTimeWindows.of(5)).aggregate(n=count())
+    with pytest.raises(TypeError, match="not both"):
+        windowed.aggregate(Count(), n=count())
+    with pytest.raises(TypeError, match="sum_"):
+        windowed.aggregate(n=3)
+    with pytest.raises(TypeError, match="position"):
+        sum_(1.5)
 
 
 def test_reduce_keeps_the_type_unless_a_window_function_follows(env, windowed, last_node):

@@ -331,7 +331,7 @@ def test_keys_without_state_give_their_rows_back() -> None:
         harness.process_elements([(key, 1) for key in range(100)])
     columns = harness._operator.backend._columns  # type: ignore[attr-defined]
 
-    assert columns._index.capacity <= 4_096
+    assert columns.tables["s"].index.capacity <= 4_096
     assert harness._operator.backend.query("s", 7) == (True, 121)  # type: ignore[attr-defined]
     assert harness._operator.backend.num_entries() == 100  # type: ignore[attr-defined]
 

@@ -120,7 +120,7 @@ def test_keys_of_every_type_are_told_apart_by_their_bytes(
     assert type(index) is kind
     assert rows.tolist() == again.tolist()
     assert len(set(rows.tolist())) == len(distinct)
-    assert index.tokens_at(rows) == distinct
+    assert index.addresses(index.keys[rows]) == distinct
     assert [distinct[code] for code in codes.tolist()] == tokens.of(values)
     assert [tokens.of(values)[at] for at in firsts.tolist()] == distinct
     assert [index.row_of(token) for token in distinct] == rows.tolist()

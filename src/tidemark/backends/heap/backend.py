@@ -31,6 +31,7 @@ from tidemark.backends.registration import (
     check_columns,
     check_restored,
     create_handle,
+    lies_in_columns,
     resolve_restored,
     spec_of,
 )
@@ -43,6 +44,7 @@ from tidemark.state.backend import (
     KeyContext,
     KeyedStateBackend,
     KeyToken,
+    Windows,
 )
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.column_keys import Keys
@@ -103,14 +105,16 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._states.add(spec, handle)
         return handle
 
-    def column_state(self, descriptor: StateDescriptor) -> State:
+    def column_state(
+        self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID
+    ) -> State:
         """Register the state, or find it again, and return its handle for many keys at once."""
-        handle = self._states.find(descriptor, NamespaceKind.VOID)
+        handle = self._states.find(descriptor, namespace)
         if handle is not None:
             return handle
         check_columns(descriptor)
-        spec = spec_of(descriptor, self.parameters.key_serializer)
-        if spec.kind is not StateKind.VALUE:
+        spec = spec_of(descriptor, self.parameters.key_serializer, namespace)
+        if not lies_in_columns(spec):
             records = self.state(descriptor)
             spec = self._states.spec(spec.name)
             handle = column_handle(spec, self.context, records)
@@ -127,10 +131,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._states.add(spec, handle)
         return handle
 
-    def column_keys(self, tokens: pa.Array) -> Keys:
+    def column_keys(self, tokens: pa.Array, windows: Windows | None = None) -> Keys:
         """The keys of a batch; they have the same rows in the columns of all states."""
         self.context.batch = batch = object()
-        return self._columns.keys(tokens, batch)
+        return self._columns.keys(tokens, batch, windows)
 
     def _handle(self, spec: StateSpec, table: HeapTable) -> State:
         plain = spec.kind is StateKind.VALUE and spec.namespace is NamespaceKind.VOID
@@ -235,7 +239,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def keys(self, state_name: str, namespace: Namespace = VOID, limit: int | None = None) -> list[KeyToken]:
         """Tokens of keys that hold a visible value in that state and namespace, `limit` at most."""
         if state_name in self._columns.tables:
-            return self._columns.tokens(state_name, self._view(state_name), limit)
+            return self._columns.tokens(state_name, self._view(state_name), limit, namespace)
         table, view = self._look_up(state_name)
         addresses = (at for at, held in table.store.items() if view.visible(held) is not ABSENT)
         if view.namespace.columns:
@@ -245,8 +249,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def namespaces(self, state_name: str, token: KeyToken) -> list[Namespace]:
         """Namespaces in which `token` holds a visible value."""
         if state_name in self._columns.tables:
-            unit = self._view(state_name).visible(self._columns.unit(state_name, token))
-            return [] if unit is ABSENT else [VOID]
+            return self._columns.namespaces(state_name, self._view(state_name), token)
         table, view = self._look_up(state_name)
         if not view.namespace.columns:
             return [] if view.visible(table.store.get(token, ABSENT)) is ABSENT else [VOID]
@@ -291,7 +294,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     ) -> tuple[bool, Any]:
         """Read for an outside client: `(found, value)`."""
         if state_name in self._columns.tables:
-            return self._view(state_name).answer(self._columns.unit(state_name, token), accumulator)
+            view = self._view(state_name)
+            return view.answer(self._columns.unit(state_name, view.address(token, namespace)), accumulator)
         table, view = self._look_up(state_name)
         return view.answer(table.store.get(view.address(token, namespace), ABSENT), accumulator)
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tidemark.backends.columns.table import ColumnView
-from tidemark.state.canonical import StateSerializers, batch_borders
+from tidemark.state.canonical import StateSerializers, batch_borders, by_key_group
 from tidemark.state.column_types import ColumnType
-from tidemark.state.key_groups import key_groups_of
-from tidemark.state.key_hashing import hash_tokens, layout_of
 from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.snapshot import StateMeta, state_schema
 
@@ -43,23 +40,21 @@ class FrozenColumns:
         self._since = since
 
     def removed(self) -> list[Any]:
-        """Tokens of the keys that lost their value `since` the cut."""
-        keys: list[Any] = [] if self._since is None else self._view.removed(self._since).tolist()
-        return keys
+        """Addresses that lost their value `since` the cut."""
+        view = self._view
+        return [] if self._since is None else view.index.addresses(view.removed(self._since))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, sorted by key group."""
         index, tokens = self._view.index, KeyTokens(self._key)
         keys, parts, stamps = self._view.rows(self._dead_before, self._since)
-        hashes = hash_tokens(index.column(keys), self._key, layout_of(self._key))
-        groups = key_groups_of(hashes, self._max_parallelism)
-        order = np.argsort(groups, kind="stable")
-        groups = groups[order]
+        groups, order = by_key_group(index.column(keys), self._key, self._max_parallelism)
         for start, end in batch_borders(groups):
             rows = order[start:end]
             columns = [
                 pa.array(groups[start:end]),
                 tokens.key_column(index.column(keys[rows])),
+                *index.namespaces(keys[rows]),
                 self._kind.join([part[rows] for part in parts]),
             ]
             if stamps is not None:

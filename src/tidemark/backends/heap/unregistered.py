@@ -32,7 +32,10 @@ from tidemark.state.layers import FrozenView
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
 from tidemark.state.snapshot import StateMeta, state_schema
 
-__all__ = ["UnregisteredState", "new_table"]
+__all__ = ["RestoredColumns", "UnregisteredState", "new_table"]
+
+RestoredColumns = tuple[pa.Array, pa.Array, pa.Array | None, Sequence[pa.Array]]
+"""Keys, values, stamps with time-to-live, and the columns of the namespace."""
 
 
 def new_table(kind: StateKind) -> HeapTable:
@@ -118,14 +121,19 @@ class UnregisteredState:
             _convert(table, self.meta, migration.convert)
         return table
 
-    def take_columns(self, migration: StateMigration) -> Iterator[tuple[pa.Array, pa.Array, pa.Array | None]]:
-        """Key, value and stamp columns of a value state now that it is registered, of the new type."""
-        spec = migration.spec
+    def take_columns(self, migration: StateMigration) -> Iterator[RestoredColumns]:
+        """The columns of a state with one value per address now that it is registered, of the new type."""
+        spec, names = migration.spec, self.meta.namespace.columns
         same = migration.old.arrow_type() == spec.value.arrow_type() and not migration.rewrite
         if self.table is None and migration.convert is None and same:
             for batch in self._batches:
                 stamps = batch.column("last_access") if self.meta.ttl else None
-                yield batch.column("key"), batch.column("value"), stamps
+                yield (
+                    batch.column("key"),
+                    batch.column("value"),
+                    stamps,
+                    [batch.column(name) for name in names],
+                )
             return
         items = list(self.take_over(migration).store.items())
         for at in range(0, len(items), MAX_BATCH_ROWS):
@@ -133,8 +141,13 @@ class UnregisteredState:
             units = [unit for _, unit in piece]
             stamps = pa.array([unit[1] for unit in units], pa.int64()) if self.meta.ttl else None
             values = [unit[0] for unit in units] if self.meta.ttl else units
-            keys = KeyTokens(spec.key).keys([token for token, _ in piece])
-            yield spec.key.to_arrow(keys), spec.value.to_arrow(values), stamps
+            addresses = [at for at, _ in piece]
+            tokens = [at[0] for at in addresses] if names else addresses
+            windows = [
+                pa.array([at[1][place] for at in addresses], pa.int64()) for place in range(len(names))
+            ]
+            keys = KeyTokens(spec.key).keys(tokens)
+            yield spec.key.to_arrow(keys), spec.value.to_arrow(values), stamps, windows
 
     def freeze(self, max_parallelism: int) -> tuple[LiveStateTable | StoredStateTable, FrozenView | None]:
         """The rows for a snapshot, and the view to release if they were decoded."""

@@ -20,7 +20,16 @@ import pyarrow as pa
 
 from tidemark.backends import chain_files
 from tidemark.backends.columns.handles import ColumnValueState, column_handle
-from tidemark.backends.registration import StateSpec, check_columns, create_handle, resolve_restored, spec_of
+from tidemark.backends.columns.key_index import index_for
+from tidemark.backends.columns.window_index import WindowIndex
+from tidemark.backends.registration import (
+    StateSpec,
+    check_columns,
+    create_handle,
+    lies_in_columns,
+    resolve_restored,
+    spec_of,
+)
 from tidemark.backends.reported import ReportedTable, reported
 from tidemark.backends.rocksdb.catalog import StateCatalog
 from tidemark.backends.rocksdb.cleanup import CompactionCleanup, ExpiringState
@@ -46,7 +55,7 @@ from tidemark.backends.rocksdb.tables import AnyRows, table_for
 from tidemark.backends.rocksdb.value_rows import ValueRows
 from tidemark.backends.table import Table
 from tidemark.errors import RestoreError
-from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken
+from tidemark.state.backend import BackendParameters, KeyContext, KeyedStateBackend, KeyToken, Windows
 from tidemark.state.column_keys import Keys
 from tidemark.state.descriptors import StateDescriptor, StateKind
 from tidemark.state.namespace import VOID, Namespace, NamespaceKind
@@ -109,7 +118,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._names = FileNames(self._id)
         self._codec = KeyCodec(parameters.key_serializer, parameters.max_parallelism)
         self._catalog = StateCatalog()
-        self._columns = ColumnCache(parameters.tokens, self.options.read_cache_size)
+        limit = self.options.read_cache_size
+        self._columns = ColumnCache(parameters.tokens, limit, index_for)
+        self._window_columns = ColumnCache(parameters.tokens, limit, WindowIndex, namespaced=True)
         self._cuts = 0
         self._closed = False
         self._open(RocksStore(self._directory / "db", self.options))
@@ -135,16 +146,19 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._catalog.registered.add(spec, handle)
         return handle
 
-    def column_state(self, descriptor: StateDescriptor) -> State:
+    def column_state(
+        self, descriptor: StateDescriptor, namespace: NamespaceKind = NamespaceKind.VOID
+    ) -> State:
         """Register the state, or find it again, and return its handle for many keys at once."""
-        handle = self._catalog.registered.find(descriptor, NamespaceKind.VOID)
+        handle = self._catalog.registered.find(descriptor, namespace)
         if handle is not None:
             return handle
         check_columns(descriptor)
-        if descriptor.kind is StateKind.VALUE:
-            spec, number = self._prepared(descriptor, NamespaceKind.VOID)
-            table = ColumnRows(self._scope, number, spec.value, spec.ttl is not None, self._columns)
-            self._columns.tables.append(table)
+        if lies_in_columns(spec_of(descriptor, self.parameters.key_serializer, namespace)):
+            spec, number = self._prepared(descriptor, namespace)
+            cache = self._columns if namespace is NamespaceKind.VOID else self._window_columns
+            table = ColumnRows(self._scope, number, spec.value, spec.ttl is not None, cache)
+            cache.tables.append(table)
             self._enter(spec, table)
             self._watch(spec, table)
             handle = ColumnValueState(spec, self.context, table)
@@ -155,11 +169,12 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._catalog.registered.add(spec, handle)
         return handle
 
-    def column_keys(self, tokens: pa.Array) -> Keys:
+    def column_keys(self, tokens: pa.Array, windows: Windows | None = None) -> Keys:
         """The keys of a batch."""
         self._scope.write_back()
         self.context.batch = batch = object()
-        return self._columns.keys(tokens, batch)
+        cache = self._columns if windows is None else self._window_columns
+        return cache.keys(tokens, batch, windows)
 
     def _prepared(self, descriptor: StateDescriptor, namespace: NamespaceKind) -> tuple[StateSpec, int]:
         """A state that is about to be registered, its restored rows migrated, and its number."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tidemark.backends.columns.key_index import index_for
 from tidemark.backends.columns.table import ColumnTable
 from tidemark.backends.rocksdb.scope import BatchScope, RowTable
 from tidemark.backends.rocksdb.value_bytes import ValueBytes
@@ -20,7 +19,10 @@ from tidemark.backends.table import ABSENT
 from tidemark.state.column_keys import Keys, KeySet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidemark.backends.columns.key_index import KeyIndex, Rows
+    from tidemark.state.backend import Windows
     from tidemark.state.column_types import Part
     from tidemark.state.key_tokens import KeyTokens
     from tidemark.state.serializers.base import TypeSerializer
@@ -71,7 +73,7 @@ class ColumnRows(RowTable):
         self, scope: BatchScope, state_id: int, serializer: TypeSerializer[Any], ttl: bool, cache: ColumnCache
     ) -> None:
         """Know nothing yet."""
-        super().__init__(scope, state_id, serializer, ttl, namespaced=False)
+        super().__init__(scope, state_id, serializer, ttl, cache.namespaced)
         self._serializer, self._ttl = serializer, ttl
         self._cache = cache
         self.begin()
@@ -150,26 +152,36 @@ class ColumnRows(RowTable):
 
 
 class ColumnCache:
-    """The keys whose values may be known, shared by the column states of a backend.
+    """The keys, or windows of keys, whose values may be known, shared by such column states of a backend.
 
     Attributes:
         index: Their rows.
         tables: The states.
+        namespaced: Whether these are windows of keys.
     """
 
-    def __init__(self, tokens: KeyTokens, limit: int) -> None:
+    def __init__(
+        self,
+        tokens: KeyTokens,
+        limit: int,
+        make_index: Callable[[KeyTokens], KeyIndex],
+        *,
+        namespaced: bool = False,
+    ) -> None:
         """Keep about `limit` bytes for each state."""
         self._tokens = tokens
         self._limit = limit
-        self.index = index_for(tokens)
+        self._make_index = make_index
+        self.namespaced = namespaced
+        self.index = make_index(tokens)
         self.tables: list[ColumnRows] = []
 
-    def keys(self, column: pa.Array, batch: object) -> Keys:
+    def keys(self, column: pa.Array, batch: object, windows: Windows | None = None) -> Keys:
         """The keys of a batch; nothing is pending, so whatever has grown too large may go."""
         width = _KEY_BYTES + sum([table.width for table in self.tables])
         if self.index.count * width > self._limit * max(len(self.tables), 1):
-            self.index = index_for(self._tokens)
+            self.index = self._make_index(self._tokens)
             for table in self.tables:
                 table.begin()
-        rows, codes, firsts = self.index.rows(column)
+        rows, codes, firsts = self.index.rows(column, windows)
         return Keys(column, codes, firsts, rows, self._tokens, batch)

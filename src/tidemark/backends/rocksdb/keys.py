@@ -135,26 +135,38 @@ class KeyCodec:
         return [joined[at : at + width] for at in range(0, len(joined), width)]
 
     def row_keys(self, tokens: NDArray[Any], state: bytes) -> tuple[list[bytes], NDArray[Any]]:
-        """Row keys of many tokens in a state without namespace, sorted, and where each came from.
+        """Row keys of many tokens in a state, sorted, and where each came from.
 
         Args:
-            tokens: 64-bit integers, or objects.
+            tokens: 64-bit integers, or objects, or these with the `start` and `end` of a window each.
             state: Of which state.
         """
+        spaces: NDArray[Any] = np.empty((len(tokens), 0), np.uint8)
+        if tokens.dtype.names is not None:
+            bounds = np.stack([tokens["start"], tokens["end"]], axis=1)
+            # With the sign bit turned over, so that the order of the bytes is that of the numbers.
+            spaces = (bounds ^ np.int64(-(1 << 63))).astype(">i8").view(np.uint8).reshape(-1, 16)
+            tokens = np.ascontiguousarray(tokens["token"])
         if tokens.dtype.kind == "O" or not self._plain_long:
             rows = self.rows(tokens.tolist(), state)
+            if spaces.shape[1]:
+                rows = [row + space.tobytes() for row, space in zip(rows, spaces, strict=True)]
             places = sorted(range(len(rows)), key=rows.__getitem__)
             return [rows[at] for at in places], np.array(places, np.int64)
         # Sorted as numbers: group, then key as an unsigned one, which is the order of the bytes.
         keys = tokens.astype(">i8")
         groups = key_groups_of(stable_hash_words(keys.view("<u8"), 8), self._max_parallelism)
         order = np.argsort(tokens.view(np.uint64))
+        if spaces.shape[1]:
+            order = np.lexsort((bounds[:, 1], bounds[:, 0], tokens.view(np.uint64)))
         order = order[np.argsort(groups[order], kind="stable")]
-        joined = np.empty((len(keys), _HEAD + 8), np.uint8)
+        width = _HEAD + 8 + spaces.shape[1]
+        joined = np.empty((len(keys), width), np.uint8)
         joined[:, :2] = groups[order].astype(">u2").view(np.uint8).reshape(-1, 2)
         joined[:, 2:_HEAD] = np.frombuffer(state, np.uint8)
-        joined[:, _HEAD:] = keys[order].view(np.uint8).reshape(-1, 8)
-        data, width = joined.tobytes(), _HEAD + 8
+        joined[:, _HEAD : _HEAD + 8] = keys[order].view(np.uint8).reshape(-1, 8)
+        joined[:, _HEAD + 8 :] = spaces[order]
+        data = joined.tobytes()
         return [data[at : at + width] for at in range(0, len(data), width)], order
 
     def _fixed_width_keys(self, tokens: Sequence[KeyToken]) -> NDArray[Any]:
