@@ -88,7 +88,15 @@ bench-state: setup ## benchmark the state backends
 
 .PHONY: bench-columns
 bench-columns: setup ## benchmark state by column beside state by record
-	$(PY) -m benchmarks.bench_columns
+	$(PY) benchmarks/bench_columns.py
+
+.PHONY: bench-totals
+bench-totals: java ## running totals per key: both styles of state beside Flink in Java and a bare loop
+	$(PY) benchmarks/bench_totals.py
+
+.PHONY: bench-growth
+bench-growth: java ## rates against keys, bytes of state, slots and depth, with a plot
+	$(PY) benchmarks/bench_growth.py
 
 .PHONY: bench-window
 bench-window: java ## benchmark windows: by record, by column, beside Spark's own streaming aggregation
