@@ -3,8 +3,9 @@
 The samples behind the warm-up are cut into blocks of equal length, and the median of each block is taken, so that
 garbage collections, compactions and checkpoints, which are much shorter than a block, are out of it. A figure *grows*
 if its blocks rise more often than chance explains (Mann-Kendall, one side, 1 in 100) **and** what it gained over the
-whole time (Theil-Sen) is more than the tolerance: a share of its level, and never less than the grain of the figure.
-Without the first condition noise would be called growth, without the second a page more in an hour.
+whole time (Theil-Sen) is more than the tolerance: a share of its level, and never less than the grain of the figure; as
+much as the second half alone would have gained in that time. Without the first condition noise would be called growth,
+without the second a page more in an hour, without the last one an allocator that has found its size.
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ def trend(times: Sequence[float], values: Sequence[float], grain: float = 1.0) -
     rest = sorted(value - level - slope * (time - middle) for time, value in zip(times, values, strict=True))
     noise = (rest[int(len(rest) * 0.95)] - rest[int(len(rest) * 0.05)]) / 2
     chance = _chance_to_rise([value for _, value in medians])
-    grows = chance < CHANCE and gained > max(grain, TOLERANCE * level)
     late = _slope(medians[len(medians) // 2 :])
+    tolerated = max(grain, TOLERANCE * level)
+    grows = chance < CHANCE and gained > tolerated and late * (times[-1] - times[0]) > tolerated
     return Trend(level, slope * 3600, late * 3600, gained, noise, chance, grows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import math
 import os
 import shutil
@@ -15,7 +16,9 @@ from typing import Any, ClassVar
 import fsspec
 import msgspec
 import pytest
+from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractBufferedFile
 
 from tidemark.api.connectors.file_system import RollingPolicy
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
@@ -34,7 +37,7 @@ from tidemark.runtime.places import open_place
 from tidemark.runtime.records import Records
 from tidemark.runtime.sealed_notes import seal, unseal
 from tidemark.runtime.sinks.file_driver import FilesSink
-from tidemark.runtime.sinks.file_task import FileTaskSink, LineWriter
+from tidemark.runtime.sinks.file_task import FileTaskSink, LineWriter, StagedOutput
 from tidemark.runtime.sinks.frontier import Frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
 from tidemark.runtime.sinks.staged_files import StagedFile, claim_directory, decode_commits, encode_commits
@@ -951,6 +954,36 @@ def test_a_driver_that_dies_amid_its_renames_has_noted_that_it_began(dying: str)
         new_sink(dying, "behind", snapshot("first", 1))
     new_sink(dying, "second", snapshot("first", 2)).restore(2, second)
     assert len([path for path in Dying.store if "/." not in path]) == 3
+
+
+class Uploads(AbstractFileSystem):
+    """An object store: a file is there once it has been uploaded."""
+
+    protocol = "uploads"
+    done: ClassVar[list[str]] = []
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        return Upload(self, path, mode, **options)
+
+
+class Upload(AbstractBufferedFile):
+    def _upload_chunk(self, final: bool = False) -> bool:
+        Uploads.done.append(self.path)
+        return True
+
+
+def test_a_remote_file_that_a_failed_attempt_left_open_is_not_uploaded_by_the_garbage_collector() -> None:
+    fsspec.register_implementation("uploads", Uploads, clobber=True)
+    base = "uploads://server/out"
+    left, finished = [StagedOutput(f"{base}/.claim/.area", base, name) for name in ("left", "finished")]
+    for out in (left, finished):
+        out.write(b"x")
+
+    finished.close(1)
+    del left, out
+    gc.collect()
+
+    assert [path.rpartition("/")[2] for path in Uploads.done] == [".finished.inprogress"]
 
 
 def test_a_server_that_is_gone_while_a_snapshot_is_published_again_is_tried_again(dying: str) -> None:
