@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PYTHONPATH := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser kafka reference demo dist docs test test-fast chaos chaos-kafka chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-coordinator bench-recovery bench-evolution bench-query bench-page bench-web bench-latency bench-kafka bench-barriers clean
+.PHONY: help setup java browser kafka hdfs reference demo dist docs test test-fast chaos chaos-kafka chaos-spark lint format bench bench-full bench-state bench-runtime bench-checkpoint bench-coordinator bench-recovery bench-evolution bench-query bench-page bench-web bench-latency bench-kafka bench-barriers clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ browser: setup
 kafka: java
 	@scripts/ensure_kafka.sh
 
+hdfs: java
+	@scripts/ensure_hdfs.sh
+
 demo: java ## run the guided demonstration on a local Spark
 	$(PY) -m tidemark.demo
 
@@ -35,12 +38,12 @@ reference: setup
 
 test test-fast chaos: export TMPDIR := $(shell scripts/test_tmp.sh)
 
-test: java browser kafka reference ## run every test: first those without a JVM, in parallel, then those on Spark
-	$(PYTEST) -n 2 -m "not spark and not cluster"
-	$(PYTEST) -p no:xdist -m "spark or cluster"
+test: java browser kafka hdfs reference ## run every test: first those without a JVM, in parallel, then those on Spark
+	$(PYTEST) -n 2 -m "not spark and not cluster and not hdfs"
+	$(PYTEST) -p no:xdist -m "spark or cluster or hdfs"
 
 test-fast: setup reference ## run the tests that need neither a JVM nor a browser nor a broker
-	$(PYTEST) -n 2 -m "not spark and not cluster and not slow and not browser and not kafka"
+	$(PYTEST) -n 2 -m "not spark and not cluster and not slow and not browser and not kafka and not hdfs"
 
 # A new seed each time; the same one again with `make chaos SEED=...`. FACTOR times the examples of `make test`.
 ifndef SEED
@@ -48,9 +51,9 @@ SEED := $(shell shuf -i 1-999999999 -n 1)
 endif
 FACTOR ?= 10
 CHAOS := tests/property tests/recovery/test_random_schedules.py tests/recovery/test_threaded_chaos.py \
-	tests/recovery/test_file_sink.py tests/programs/test_rule_matching.py tests/unit/state_processor/test_damage.py tests/s3/test_s3_jobs.py
+	tests/recovery/test_file_sink.py tests/programs/test_rule_matching.py tests/unit/state_processor/test_damage.py tests/storages/test_jobs.py
 
-chaos: setup ## search at random for what breaks (no JVM; SEED=n replays, FACTOR=n times make test)
+chaos: setup hdfs ## search at random for what breaks (no JVM; SEED=n replays, FACTOR=n times make test)
 	@echo "make chaos SEED=$(SEED) FACTOR=$(FACTOR)"
 	TIDEMARK_CHAOS=$(SEED) TIDEMARK_CHAOS_FACTOR=$(FACTOR) $(PYTEST) -n 2 --hypothesis-seed=$(SEED) $(ARGS) $(CHAOS) \
 		|| { echo "again: make chaos SEED=$(SEED) FACTOR=$(FACTOR)"; exit 1; }
@@ -60,6 +63,10 @@ chaos-kafka: kafka ## kill drivers and brokers over commits of the Kafka sink (S
 
 chaos-spark: java ## kill workers, slots, executors and drivers of continuous jobs on Spark (SEED=n, KILLS=n, ONLY="slot ...")
 	$(PY) -m tests.integration.spark_chaos --seed $(SEED) --kills $(or $(KILLS),20) $(if $(ONLY),--only $(ONLY))
+
+.PHONY: soak
+soak: java ## run jobs on Spark for an hour and say what of them grows (ARGS="--minutes 60 --backend both --rate 2000")
+	$(PY) -m tests.soak.campaign $(ARGS)
 
 lint: setup ## check style, formatting and types
 	$(PY) -m ruff check .
@@ -81,7 +88,20 @@ bench-state: setup ## benchmark the state backends
 
 .PHONY: bench-columns
 bench-columns: setup ## benchmark state by column beside state by record
-	$(PY) -m benchmarks.bench_columns
+	$(PY) benchmarks/bench_columns.py
+
+.PHONY: bench-totals
+bench-totals: java ## running totals per key: both styles of state beside Flink in Java and a bare loop
+	$(PY) benchmarks/bench_totals.py
+
+.PHONY: bench-growth
+bench-growth: java ## rates against keys, bytes of state, slots and depth, with a plot
+	$(PY) benchmarks/bench_growth.py
+
+.PHONY: bench-window
+bench-window: java ## benchmark windows: by record, by column, beside Spark's own streaming aggregation
+	$(PY) benchmarks/bench_window.py
+	$(PY) benchmarks/bench_window_spark.py
 
 bench-latency: java ## benchmark latency: continuous beside epochs and PyFlink
 	$(PY) benchmarks/bench_latency.py

@@ -4,7 +4,7 @@ The work is that of a slot: an Arrow frame comes in, a function keeps `(count, s
 gives a row per row, an Arrow frame goes out. Both styles take turns in one process; figures are medians of CPU time
 of the thread that works, so that a busy machine does not spoil them much. No Spark, no socket.
 
-    python -m benchmarks.bench_columns [slot] [index] [memory]      # default: all
+    python benchmarks/bench_columns.py [slot] [index] [memory]      # default: all
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
+from totals import PAIR, TRIPLE, BatchTotals, RecordTotals
 
-from tidemark.api.functions import BatchProcessFunction, KeyedProcessFunction
 from tidemark.backends.columns.key_index import IntegerIndex
 from tidemark.clock import SystemClock
 from tidemark.metrics.registry import MetricRegistry
@@ -41,35 +41,6 @@ from tidemark.types.typeinfo import Types
 
 FRAME = 32_768
 ROUNDS = 5
-PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
-TRIPLE = Types.TUPLE([Types.LONG(), Types.LONG(), Types.LONG()])
-
-
-class RecordTotals(KeyedProcessFunction):
-    """Running (count, sum), a record at a time."""
-
-    def open(self, runtime_context: Any) -> None:
-        self.state = runtime_context.get_state(ValueStateDescriptor("totals", PAIR))
-
-    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-        count, total = self.state.value() or (0, 0)
-        count, total = count + 1, total + value[1]
-        self.state.update((count, total))
-        yield value[0], count, total
-
-
-class BatchTotals(BatchProcessFunction):
-    """The same, a batch at a time."""
-
-    def open(self, runtime_context: Any) -> None:
-        self.state = runtime_context.get_state(ValueStateDescriptor("totals", PAIR))
-
-    def process_batch(self, batch: pa.RecordBatch, keys: Any, ctx: Any) -> Any:
-        count, total = self.state.read(keys)
-        counts = keys.running_count(count)
-        sums = keys.running_sum(batch["f1"], total)
-        self.state.write(keys, (keys.last(counts), keys.last(sums)))
-        return pa.record_batch([batch["f0"], pa.array(counts), pa.array(sums)], names=["f0", "f1", "f2"])
 
 
 class Slot:
@@ -187,8 +158,14 @@ def bench_index() -> None:
 
 def bench_memory() -> None:
     """Bytes per key of heap state, by the resident memory of this process."""
-    keys = 1_000_000
     print(f"{'type':<14}{'record B/key':>14}{'batch B/key':>14}{'ratio':>8}")
+    for name, (record, batch) in memory_per_key().items():
+        print(f"{name:<14}{record:>14.0f}{batch:>14.0f}{record / batch:>8.1f}", flush=True)
+
+
+def memory_per_key(keys: int = 1_000_000) -> dict[str, tuple[float, float]]:
+    """Resident bytes per key of heap state, by record and by column, for two types."""
+    found = {}
     for name, kind, value in (
         ("LONG", Types.LONG(), 5_000_000_000),
         ("(LONG, LONG)", PAIR, (5_000_000_000, 7_000_000_000)),
@@ -196,8 +173,12 @@ def bench_memory() -> None:
         for by_column in (False, True):
             _filled(kind, value, 1_000, by_column).close()
         # A process each: what one has given back to its allocator would be taken for nothing by the next.
-        sizes = [_in_a_child(lambda by=by: _grown(kind, value, keys, by)) / keys for by in (False, True)]  # type: ignore[misc]  # noqa: B023
-        print(f"{name:<14}{sizes[0]:>14.0f}{sizes[1]:>14.0f}{sizes[0] / sizes[1]:>8.1f}", flush=True)
+        record, batch = [
+            _in_a_child(lambda by=by: _grown(kind, value, keys, by)) / keys  # type: ignore[misc]  # noqa: B023
+            for by in (False, True)
+        ]
+        found[name] = record, batch
+    return found
 
 
 def _in_a_child(run: Callable[[], int]) -> int:

@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any
 from jobs import environment
 from measure import Table, progress, spread, tuned_session
 from suite.latency import Ticker, figures_of, noted_ages
-from suite.peers import PeerMissingError, python_of, run_case
+from suite.peers import drawn, run_case
 from suite.tidemark_cases import CountAndPass, NoteLatency
 from suite.worker import Case
 
@@ -116,14 +115,8 @@ def draw(figures: list[dict[str, Any]], *, add: bool) -> None:
         before = json.loads(kept.read_text())
         figures = [row for row in before if (row["system"], row["rate"]) not in new] + figures
     kept.write_text(json.dumps(figures, indent=2))
-    try:
-        interpreter = python_of("plot")
-    except PeerMissingError as exc:
-        print(f"No plot: {exc}")
-        return
-    script = Path(__file__).resolve().parent / "suite" / "latency_plot.py"
-    subprocess.run([str(interpreter), str(script), str(RESULTS)], check=True)
-    print(f"\n{RESULTS / 'latency.png'}")
+    if drawn("latency_plot.py", RESULTS):
+        print(f"\n{RESULTS / 'latency.png'}")
 
 
 def show(table: Table, what: str, figures: dict[str, Any]) -> None:

@@ -75,12 +75,18 @@ class EpochLog:
         return [after - before for before, after in pairwise(ends)]
 
 
+_SESSION = "TIDEMARK_BENCHMARK"
+"""Variable that all processes of a benchmark's session inherit, those that lose their parents, too."""
+
+
 def cpu_seconds() -> dict[str, float]:
-    """CPU seconds so far of the processes of a job: slots, Spark's JVM, its Python workers, the driver."""
+    """CPU seconds so far of the processes of this session: slots, Spark's JVM, its Python workers, the driver."""
     import psutil
 
     seconds = dict.fromkeys(("slots", "JVM", "workers", "driver"), 0.0)
-    for process in psutil.process_iter(["cmdline", "cpu_times"]):
+    for process in psutil.process_iter(["cmdline", "cpu_times", "environ"]):
+        if (process.info["environ"] or {}).get(_SESSION) != str(os.getpid()) and process.pid != os.getpid():
+            continue
         command, times = " ".join(process.info["cmdline"] or ()), process.info["cpu_times"]
         if "tidemark.slot.server" in command:
             kind = "slots"
@@ -186,6 +192,7 @@ def tuned_session(name: str, cores: int = 2) -> Any:
     """The Spark session that all parts of a benchmark share: the one tidemark itself would create."""
     from tidemark.runtime.session import find_or_create_session
 
+    os.environ[_SESSION] = str(os.getpid())
     settings = {
         "spark.master": f"local[{cores}]",
         "spark.app.name": name,

@@ -14,6 +14,8 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=scripts/maven.sh
+. "$here/maven.sh"
 version=${KAFKA_VERSION:-$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "$here/kafka-pom.xml")}
 cache=${KAFKA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/kafka-$version}
 
@@ -24,19 +26,7 @@ java_() { # memory log4j-directory arguments...
         -Dlog4j2.configurationFile="$2/log4j2.properties" -cp "$cache/*" "${@:3}"
 }
 
-get() {
-    [ -e "$cache/.complete" ] && return
-    command -v mvn >/dev/null || die "no Maven (mvn) to fetch the jars with: scripts/ensure_kafka.sh"
-    mkdir -p "$(dirname "$cache")"
-    # Into a directory of one's own, renamed when it is complete: two may fetch at once, and one may be interrupted.
-    local fresh; fresh=$(mktemp -d "$cache.XXXXXX")
-    # shellcheck disable=SC2064
-    trap "rm -rf '$fresh'" EXIT
-    mvn --quiet --batch-mode --strict-checksums -f "$here/kafka-pom.xml" -Dkafka.version="$version" \
-        dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$fresh" >&2 || die "Maven could not fetch the jars."
-    touch "$fresh/.complete"
-    [ -e "$cache/.complete" ] || { rm -rf "$cache"; mv -T "$fresh" "$cache" 2>/dev/null || [ -e "$cache/.complete" ]; }
-}
+get() { fetch_jars "$here/kafka-pom.xml" "$cache" -Dkafka.version="$version" || die "the jars cannot be had (scripts/ensure_kafka.sh)"; }
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 

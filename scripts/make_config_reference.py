@@ -51,7 +51,7 @@ SECTIONS = (
     ("State backends", ("state.backend", "akka.", "taskmanager.")),
     (
         "Checkpoints and savepoints",
-        ("state.checkpoints", "state.savepoints", "execution.checkpointing", "fs.", "s3."),
+        ("state.checkpoints", "state.savepoints", "execution.checkpointing", "fs.", "s3.", "hdfs."),
     ),
     ("Restart strategy", ("restart-strategy",)),
     (

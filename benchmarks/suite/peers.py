@@ -66,6 +66,23 @@ def python_of(environment: str) -> Path:
     return interpreter
 
 
+def drawn(script: str, folder: Path) -> bool:
+    """Let a script of the suite draw what is in a folder with matplotlib, which has an environment of its own.
+
+    Returns:
+        False if it could not; why is printed.
+    """
+    try:
+        interpreter = python_of("plot")
+    except PeerMissingError as exc:
+        print(f"No plot: {exc}")
+        return False
+    done = subprocess.run([str(interpreter), str(HERE / script), str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        print(f"No plot: {done.stderr[-500:]}")
+    return done.returncode == 0
+
+
 def jars_of(*artifacts: str) -> list[Path]:
     """Jars by their Maven names (`group:artifact:version`), kept under `.peers/jars`.
 

@@ -16,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from suite.peers import HERE, SYSTEMS, PeerMissingError, python_of, versions
+from suite.peers import HERE, SYSTEMS, PeerMissingError, drawn, versions
 
 TITLES = {
     "value": "Keyed running sum with `ValueState`, records per second",
@@ -126,7 +126,7 @@ def write_report(folder: Path) -> Path:
     """Write the three files; returns the Markdown one."""
     summary = summarise(folder)
     (folder / "report.json").write_text(json.dumps(summary, indent=1))
-    plotted = _plot(folder)
+    plotted = drawn("plots.py", folder)
     parts = [f"# Benchmark of {folder.name}", "", *_machine_lines(summary["machine"]), ""]
     parts += [*_budget(summary["rows"]), ""]
     if plotted:
@@ -287,18 +287,3 @@ def _settings(systems: set[str]) -> list[str]:
         text = ast.get_docstring(ast.parse((HERE / script).read_text())) or ""
         lines += ["", *text.splitlines(), ""]
     return lines
-
-
-def _plot(folder: Path) -> bool:
-    """Draw the PNG with matplotlib, which lives in an environment of its own; False if it cannot be had."""
-    try:
-        interpreter = python_of("plot")
-    except PeerMissingError as exc:
-        print(f"No plot: {exc}")
-        return False
-    done = subprocess.run(
-        [str(interpreter), str(HERE / "plots.py"), str(folder)], capture_output=True, text=True
-    )
-    if done.returncode:
-        print(f"No plot: {done.stderr[-500:]}")
-    return done.returncode == 0

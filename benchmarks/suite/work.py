@@ -8,6 +8,7 @@ Key distributions:
 - `uniform`: every key is hit equally often, in scattered order.
 - `zipf`: a key of rank r is hit about 1/r as often as the first: all powers of two of ranks are equally
   likely, and so are the ranks between two powers of two.
+- `random`: every key is hit about equally often, and rows that follow each other have nothing in common.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _SCATTER = 48_271
 _PRIME = 1_000_003
 _LEVEL = 7_919
 _WITHIN = 104_729
+_MERSENNE = 2_147_483_647
+_MIX = 69_621
 
 WINDOW_MS = 1_000
 ROWS_PER_MS = 100
@@ -58,6 +61,9 @@ class Rows:
         """Key of row `number`."""
         if self.kind == "uniform":
             return number * _SCATTER % self.keys
+        if self.kind == "random":
+            mixed = number * _SCATTER % _MERSENNE
+            return (mixed ^ mixed >> 15) * _MIX % _MERSENNE % self.keys
         width = 1 << number * _LEVEL % _PRIME % self.levels
         return (width - 1 + number * _WITHIN % _PRIME % width) % self.keys
 
@@ -65,6 +71,9 @@ class Rows:
         """Keys of many rows."""
         if self.kind == "uniform":
             return numbers * _SCATTER % self.keys
+        if self.kind == "random":
+            mixed = numbers * _SCATTER % _MERSENNE
+            return (mixed ^ mixed >> 15) * _MIX % _MERSENNE % self.keys
         width = np.left_shift(1, numbers * _LEVEL % _PRIME % self.levels)
         return (width - 1 + numbers * _WITHIN % _PRIME % width) % self.keys
 
@@ -72,6 +81,9 @@ class Rows:
         """SQL expression of the key."""
         if self.kind == "uniform":
             return f"({number} * {_SCATTER} % {self.keys})"
+        if self.kind == "random":
+            mixed = f"({number} * {_SCATTER} % {_MERSENNE})"
+            return f"(({mixed} ^ shiftright({mixed}, 15)) * {_MIX} % {_MERSENNE} % {self.keys})"
         width = f"shiftleft(1L, CAST({number} * {_LEVEL} % {_PRIME} % {self.levels} AS INT))"
         return f"(({width} - 1 + {number} * {_WITHIN} % {_PRIME} % {width}) % {self.keys})"
 
@@ -103,6 +115,12 @@ class Rows:
             for key, rows in self._sampled(self.counts())
             for count in range(self.every, rows + 1, self.every)
         )
+
+    def running_totals(self) -> tuple[int, int, int]:
+        """Running (count, sum) with a row for every row: rows, sum of the counts, sum of the sums."""
+        counts = self.counts()
+        triangles = counts * (counts + 1) // 2
+        return self.records, int(triangles.sum()), int((triangles * np.arange(1, self.keys + 1)).sum())
 
     def lists(self) -> Counter[Any]:
         """List state: (key, sum of the list) each time a list has filled up and is emptied."""

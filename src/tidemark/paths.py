@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +24,8 @@ __all__ = [
     "use_file_systems",
 ]
 
+_WEB_HDFS_PORT = 9870
+"""Of a name node, unless it is told otherwise."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 Options = Mapping[str, Mapping[str, Any]]
@@ -122,5 +125,38 @@ def remote(path: str) -> tuple[Any, str]:
     if scheme not in _options:
         _options.update(_load())
         _load = dict
-    filesystem, name = fsspec.core.url_to_fs(path, **_options.get(scheme, {}))
+    if scheme == "hdfs" and (filesystem := _web_hdfs(path, _options.get(scheme, {}))):
+        return filesystem, str(filesystem._strip_protocol(path))
+    filesystem, name = fsspec.core.url_to_fs(path, **({} if scheme == "hdfs" else _options.get(scheme, {})))
     return filesystem, str(name)
+
+
+def _web_hdfs(path: str, options: Mapping[str, Any]) -> Any | None:
+    """HDFS over HTTP, if the options name an address or Hadoop's native client is not there; else None."""
+    parts = urlsplit(path)
+    addresses = options.get("addresses", ())
+    if not addresses:
+        if _native_hdfs():
+            return None
+        if not parts.hostname:
+            raise ValueError(
+                "its URI names no host, and Hadoop's native client (libhdfs) is not installed. Set "
+                "hdfs.webhdfs.address, or name the host as in hdfs://namenode:8020/path"
+            )
+        addresses = (f"http://{parts.hostname}:{_WEB_HDFS_PORT}",)
+    from tidemark.webhdfs import WebHdfs
+
+    return WebHdfs(parts.netloc, **{**options, "addresses": tuple(addresses)})
+
+
+@cache
+def _native_hdfs() -> bool:
+    """Whether pyarrow finds Hadoop's native client."""
+    from pyarrow.fs import HadoopFileSystem
+
+    try:
+        # It looks for the library before it looks for the host, which does not exist.
+        HadoopFileSystem("tidemark.invalid", 1)
+    except OSError as exc:
+        return "Unable to load" not in str(exc)
+    return True

@@ -28,6 +28,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "kafka.sh"
 DEADLINE_S = 120.0
 """For every wait; a machine ten times slower must pass."""
+_SETTLING = (
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
+"""What a broker says that was started again just now."""
 
 
 def jars_present() -> bool:
@@ -235,10 +242,15 @@ class Broker:
             asked = self.admin.list_offsets(wanted, isolation_level=isolation)
             return [asked[each].result(timeout=DEADLINE_S).offset for each in wanted]
 
-        wait_until(
-            lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
-            f"no transaction is open in {topic}",
-        )
+        def is_over() -> bool:
+            try:
+                return ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED)
+            except KafkaException as exc:
+                if exc.args[0].code() not in _SETTLING:
+                    raise
+                return False
+
+        wait_until(is_over, f"no transaction is open in {topic}")
 
     def committed_values(self, topic: str) -> list[str | None]:
         """The values of `read_committed`, as text."""

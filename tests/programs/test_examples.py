@@ -23,7 +23,7 @@ EXAMPLES = [
     if path.stem not in ON_SPARK | ON_KAFKA
 ]
 # Shows what PyFlink has not, so it imports the flat names.
-BEYOND_FLINK = {"batch_totals", "queryable_dashboard"}
+BEYOND_FLINK = {"batch_totals", "queryable_dashboard", "window_totals"}
 EXPECTED = Path(__file__).parent / "expected"
 FREE_ORDER = {
     "aggregate_window",

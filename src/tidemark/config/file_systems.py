@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from tidemark.config.configuration import Configuration
 from tidemark.config.options import Options
 from tidemark.errors import ConfigError
+from tidemark.redaction import without_secrets
 
 __all__ = ["file_system_options"]
 
@@ -18,8 +20,12 @@ def file_system_options(configuration: Configuration) -> dict[str, dict[str, Any
     """Scheme -> what its file system is made with, for `paths.use_file_systems`.
 
     Raises:
-        ConfigError: One half of a pair of keys is missing.
+        ConfigError: One half of a pair of keys is missing, or an address is none.
     """
+    return {**_s3(configuration), "hdfs": _hdfs(configuration)}
+
+
+def _s3(configuration: Configuration) -> dict[str, dict[str, Any]]:
     key, secret = configuration.get(Options.S3_ACCESS_KEY), configuration.get(Options.S3_SECRET_KEY)
     if (key is None) != (secret is None):
         given, missing = Options.S3_ACCESS_KEY.key, Options.S3_SECRET_KEY.key
@@ -39,3 +45,22 @@ def file_system_options(configuration: Configuration) -> dict[str, dict[str, Any
         "config_kwargs": client,
     }
     return dict.fromkeys(("s3", "s3a"), options)
+
+
+def _hdfs(configuration: Configuration) -> dict[str, Any]:
+    listed = (configuration.get(Options.WEBHDFS_ADDRESS) or "").split(",")
+    addresses = tuple(address.strip() for address in listed if address.strip())
+    for address in addresses:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+            key = Options.WEBHDFS_ADDRESS.key
+            raise ConfigError(
+                f"{key} '{without_secrets(address)}' is no address of a server. Give the one of the name node's web "
+                "server, such as http://namenode:9870; several for name nodes that stand in for each other.",
+                key=key,
+            )
+    return {
+        "addresses": addresses,
+        "user": configuration.get(Options.WEBHDFS_USER),
+        "token": configuration.get(Options.WEBHDFS_TOKEN),
+    }

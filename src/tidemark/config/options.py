@@ -291,6 +291,32 @@ class Options:
             "Name the bucket in the path instead of the host name, as most servers of one's own want."
         )
     )
+    WEBHDFS_ADDRESS = (
+        _key("hdfs.webhdfs.address")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Where `hdfs://` is reached over HTTP: the web server of the name node, such as 'http://namenode:9870', or "
+            "a HttpFS gateway; several, with commas, for name nodes that stand in for each other. Unset means Hadoop's "
+            "native client, and without one port 9870 of the host in the URI."
+        )
+    )
+    WEBHDFS_USER = (
+        _key("hdfs.webhdfs.user")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "Who one is there, on a cluster without Kerberos. Unset: whom the server takes one for."
+        )
+    )
+    WEBHDFS_TOKEN = (
+        _key("hdfs.webhdfs.token")
+        .string_type()
+        .no_default_value()
+        .with_description(
+            "A delegation token of HDFS in its URL form, which says who one is; shown and logged nowhere."
+        )
+    )
     NUM_RETAINED = (
         _key("state.checkpoints.num-retained")
         .int_type()

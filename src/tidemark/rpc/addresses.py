@@ -12,10 +12,14 @@ _LONGEST_BASE = 50
 """A socket's path may have about 100 characters; names of our directories and sockets take up to 46 of them."""
 
 
-def socket_base() -> str:
-    """The directory for temporary files, or `/tmp` if its path is too long for sockets below it."""
+def socket_base(longest: int = _LONGEST_BASE) -> str:
+    """The directory for temporary files, or `/tmp` if its path is too long for sockets below it.
+
+    Args:
+        longest: So many characters it may have, where the names below it are not ours.
+    """
     base = tempfile.gettempdir()
-    return base if len(base) <= _LONGEST_BASE else "/tmp"
+    return base if len(base) <= longest else "/tmp"
 
 
 def socket_directory(job_id: str) -> ScratchDirectory:

@@ -7,7 +7,7 @@ A claim lives in a directory of its own, private to the user:
 
 To claim is to create the next generation and then to take the areas of all older ones away, files included:
 a step of an older claimant that comes late finds neither its area nor its claim. Where directories can be
-renamed (local disks, HDFS mounts) taking an area is one step; through fsspec its files move one by one, and
+renamed (local disks, HDFS) taking an area is one step; in object stores its files move one by one, and
 where exclusive creation is unknown the last writer of a generation wins, which the loser sees at its next
 `verify`. Tokens are random, so that numbers may start again after a release.
 """

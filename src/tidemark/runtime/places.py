@@ -106,7 +106,12 @@ class Place(Protocol):
 
 def open_place(root: str) -> Place:
     """The place below `root`, a path or URI."""
-    return _LocalPlace(local_path(root)) if is_local(root) else _RemotePlace(root)
+    if is_local(root):
+        return _LocalPlace(local_path(root))
+    filesystem, path = remote(root)
+    return (
+        _HdfsPlace(filesystem, path) if filesystem.protocol == "webhdfs" else _RemotePlace(filesystem, path)
+    )
 
 
 def create_staged(directory: str, name: str) -> Any:
@@ -128,8 +133,20 @@ def create_staged(directory: str, name: str) -> Any:
         with directory_below(base or "/", [claim, area], owners=(os.geteuid(), 0)) as at:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             return os.fdopen(os.open(name, flags, 0o666, dir_fd=at), "wb")
-    place = _RemotePlace(directory)
-    return place.filesystem.open(place.full(name), "wb")
+    filesystem, path = remote(directory)
+    # Where there are directories, one that was taken away must not come back.
+    options = {"make_parents": False} if filesystem.protocol == "webhdfs" else {}
+    return filesystem.open(f"{path.rstrip('/')}/{name}", "wb", **options)
+
+
+def _adopt_by_rename(place: Place, source: str, target: str) -> None:
+    # The first rename takes all files from whoever knows them by the old path. A crash behind it leaves a
+    # directory whose name begins as the target's does.
+    taken = f"{target}.{secrets.token_hex(4)}"
+    place.move(source, taken)
+    for name in place.names(taken):
+        place.move(f"{taken}/{name}", f"{target}/{name}")
+    place.remove_tree(taken)
 
 
 def _digest(file: Any) -> str:
@@ -217,13 +234,7 @@ class _LocalPlace:
         raise OSError(errno.EBUSY, "its directory vanishes again and again", f"{self._root}/{target}")
 
     def adopt(self, source: str, target: str) -> None:
-        # The first rename takes all files from whoever knows them by the old path. A crash behind it leaves a
-        # directory whose name begins as the target's does.
-        taken = f"{target}.{secrets.token_hex(4)}"
-        self.move(source, taken)
-        for name in self.names(taken):
-            self.move(f"{taken}/{name}", f"{target}/{name}")
-        self.remove_tree(taken)
+        _adopt_by_rename(self, source, target)
 
     def remove(self, path: str) -> None:
         with suppress(FileNotFoundError), self._parent(path) as (at, name):
@@ -279,9 +290,9 @@ class _LocalPlace:
 class _RemotePlace:
     """A directory, or a common beginning of keys, of a file system that fsspec knows."""
 
-    def __init__(self, root: str) -> None:
-        self.filesystem, path = remote(root)
-        self._root = path.rstrip("/")
+    def __init__(self, filesystem: Any, root: str) -> None:
+        self.filesystem = filesystem
+        self._root = root.rstrip("/")
 
     def full(self, path: str) -> str:
         """The path as the file system wants it."""
@@ -356,3 +367,20 @@ class _RemotePlace:
 
     def sync(self, path: str) -> None:
         """What a remote file system has acknowledged is durable."""
+
+
+class _HdfsPlace(_RemotePlace):
+    """A directory of HDFS: creating is exclusive, a rename is one step, and what was taken away does not come back."""
+
+    def make_private(self, path: str) -> None:
+        self.filesystem.makedirs(self.full(path), exist_ok=True)
+        self.filesystem.chmod(self.full(path), 0o700)
+
+    def create(self, path: str, data: bytes) -> None:
+        self.filesystem.pipe_file(self.full(path), data, mode="create", make_parents=False)
+
+    def write(self, path: str, data: bytes) -> None:
+        self.filesystem.pipe_file(self.full(path), data, make_parents=False)
+
+    def adopt(self, source: str, target: str) -> None:
+        _adopt_by_rename(self, source, target)

@@ -48,6 +48,8 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LEVEL = "TIDEMARK_SPARK_LOG_LEVEL"
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 _UNIX_SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
+_LONGEST_SOCKET_BASE = 36
+"""Our directory there and the sockets that Spark names in it take 69 of the 107 characters a path may have."""
 _SETTINGS = {
     _UNIX_SOCKETS: "true",
     "spark.python.worker.reuse": "true",
@@ -100,7 +102,9 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
             wanted.setdefault("spark.authenticate", "true")
         if _UNIX_SOCKET_DIRECTORY not in wanted:
             # Whoever connects is obeyed by a Python worker; in /tmp only the umask kept others out.
-            wanted[_UNIX_SOCKET_DIRECTORY] = scratch_for_life("tidemark-workers-", socket_base())
+            wanted[_UNIX_SOCKET_DIRECTORY] = scratch_for_life(
+                "tidemark-workers-", socket_base(_LONGEST_SOCKET_BASE)
+            )
     wanted.update(_quiet(wanted.get(_JAVA_OPTIONS, ""), os.environ))
     for key, value in {**_SETTINGS, **wanted}.items():
         builder = builder.config(key, value)

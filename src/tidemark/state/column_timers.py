@@ -8,13 +8,12 @@ columns, which never change, so that it costs as much as there are windows. In s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.state.canonical import batch_borders, by_key_group
 from tidemark.state.descriptors import StateKind
@@ -75,13 +74,14 @@ class _WindowQueue:
             for tokens in columns
         ]
 
-    def erase(self, token: pa.Scalar) -> int:
-        """Delete all timers of a key."""
+    def erase(self, token: Any, read: Callable[[pa.Array], list[Any]]) -> int:
+        """Delete all timers of a key; `read` gives the tokens of a column."""
         erased = 0
         for windows in self._due.values():
             for columns in windows.values():
                 for at, tokens in enumerate(columns):
-                    columns[at] = tokens.filter(pc.invert(pc.equal(tokens, token)))
+                    others = [each != token for each in read(tokens)]
+                    columns[at] = tokens.filter(pa.array(others, pa.bool_()))
                     erased += len(tokens) - len(columns[at])
         return erased
 
@@ -122,8 +122,7 @@ class ColumnTimers:
 
     def erase(self, token: Any) -> dict[str, int]:
         """Delete all timers of a key; how many there were of each domain that had any."""
-        scalar = self._tokens.to_arrow([token])[0]
-        erased = {name: queue.erase(scalar) for name, queue in self._queues.items()}
+        erased = {name: queue.erase(token, self._tokens.from_arrow) for name, queue in self._queues.items()}
         return {name: count for name, count in erased.items() if count}
 
     def cut(self) -> list[StateTable]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from tidemark.checkpoint.completed import CompletedSnapshot, Origin
 from tidemark.checkpoint.layout import JobLayout
 from tidemark.checkpoint.metadata import FileHandle, NativeHandle, SubtaskState, TableHandle
-from tidemark.checkpoint.presence import has_vanished, missing_files
+from tidemark.checkpoint.presence import has_vanished, holds_checkpoints, holds_metadata, missing_files
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.state.descriptors import StateKind
 from tidemark.state.snapshot import StateMeta
@@ -78,3 +78,15 @@ def test_a_checkpoint_has_vanished_without_its_metadata_or_a_shared_file() -> No
     assert not has_vanished(storage, storage, snapshot, LAYOUT.shared)
     storage.delete(f"{LAYOUT.shared}/x-1.sst")
     assert has_vanished(storage, storage, snapshot, LAYOUT.shared)
+
+
+def test_whether_somebody_could_start_from_what_a_job_left() -> None:
+    storage, location = MemoryStorage(), LAYOUT.checkpoint(7)
+    storage.write(f"{location.directory}/op/count/part-0", b"x")
+    storage.write(f"{LAYOUT.directory}/elsewhere/_metadata", b"x")
+    assert not holds_checkpoints(storage, LAYOUT)
+    assert not holds_metadata(storage, location.directory)
+
+    storage.write(location.metadata_path, b"x")
+    assert holds_checkpoints(storage, LAYOUT)
+    assert holds_metadata(storage, location.directory)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +11,14 @@ from tidemark.checkpoint.metadata import CheckpointMetadata, write_metadata
 from tidemark.checkpoint.retention import (
     QUARANTINE_FILE,
     discard,
+    discard_former_runs,
     discard_job,
     discard_spent,
     dispose_savepoint,
     mark_quarantined,
 )
 from tidemark.checkpoint.storage import MemoryStorage
+from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.errors import MetadataError, SavepointNotFoundError, StorageError
 from tidemark.paths import join
 
@@ -132,3 +135,22 @@ def test_shared_files_that_nobody_needs_are_swept(storage: MemoryStorage) -> Non
     discard_spent(storage, LAYOUT, lambda _id: False, lambda name: name == "b")
 
     assert storage.list(LAYOUT.shared) == ["b"]
+
+
+def test_former_drivers_of_a_job_leave_nothing_and_links_are_not_followed(tmp_path: Path) -> None:
+    storage = FileSystemStorage()
+    layouts = [JobLayout(str(tmp_path / "root"), LAYOUT.job_id, run) for run in ("1", "2", "3")]
+    for layout in layouts:
+        storage.write(join(layout.checkpoint(1).directory, "part"), b"x")
+
+    discard_former_runs(storage, layouts[2])
+    assert storage.list(layouts[2].of_all_runs) == ["3"]
+
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "file").touch()
+    Path(layouts[2].of_all_runs, "4").symlink_to(tmp_path / "theirs")
+    discard_former_runs(storage, layouts[2])
+    assert (tmp_path / "theirs" / "file").exists()
+    discard_former_runs(storage, layouts[2], all_runs=True)
+    assert not Path(layouts[2].directory).exists()
+    assert (tmp_path / "theirs" / "file").exists()

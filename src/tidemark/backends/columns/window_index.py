@@ -87,7 +87,9 @@ class WindowIndex(KeyIndex):
 
     def rows_of_key(self, token: Any) -> Rows:
         """See `KeyIndex`."""
-        return np.flatnonzero(self.keys["token"][: self.count] == token)
+        # One by one: a token may be a tuple, which numpy would take for an array.
+        tokens = self.keys["token"][: self.count].tolist()
+        return np.flatnonzero(np.fromiter([each == token for each in tokens], np.bool_, len(tokens)))
 
     def addresses(self, keys: np.ndarray[Any, Any]) -> list[Any]:
         """See `KeyIndex`."""

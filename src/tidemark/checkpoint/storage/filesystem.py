@@ -1,7 +1,7 @@
 """Storage in file systems: local disks directly, everything else (HDFS, S3, …) through fsspec.
 
 A whole file is published atomically: on local disks and HDFS-like systems by a temporary name and a
-rename, on object stores by a single put, which they do atomically themselves. Local disks are in
+rename, on object stores by a single put, which they do atomically themselves, as `webhdfs.py` does. Local disks are in
 `local_disk.py`.
 """
 
@@ -27,7 +27,7 @@ PRIVATE = 0o077
 # These publish an object when it is complete and cannot rename cheaply. On all others a half-written
 # file can be seen, so it gets a temporary name first.
 _ATOMIC_PUT = frozenset(
-    {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "cos", "obs", "memory"}
+    {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "cos", "obs", "memory", "webhdfs"}
 )
 
 
@@ -213,7 +213,7 @@ class FileSystemStorage:
         except BaseException:
             # fsspec publishes on close even after an error, so what it published must go again.
             with suppress(Exception):
-                file.close()
+                getattr(file, "abandon", file.close)()
             with suppress(Exception):
                 fs.rm_file(target)
             raise

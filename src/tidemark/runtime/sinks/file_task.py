@@ -11,6 +11,7 @@ import errno
 import io
 import os
 import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -67,6 +68,8 @@ class StagedOutput:
                 "the sink over.",
                 path=self.staged,
             ) from exc
+        # As long as nobody finishes the file this holds it, so that it is never finalized by itself.
+        self._abandon = weakref.finalize(self, _abandon, self._stream)
         self._hash = xxhash.xxh3_128()
         self.size = 0
 
@@ -95,7 +98,19 @@ class StagedOutput:
         with suppress(io.UnsupportedOperation):
             os.fsync(self._stream.fileno())
         self._stream.close()
+        self._abandon.detach()
         return StagedFile(self.staged, self.final, rows, self.size, self._hash.hexdigest())
+
+
+def _abandon(stream: Any) -> None:
+    """Give up a file that a failed attempt left open.
+
+    Remote files upload what they hold when they are finalized, which at the end of a process waits for ever: the
+    thread that uploads has ended by then.
+    """
+    with suppress(Exception):
+        stream.discard()
+        stream.closed = True
 
 
 class LineWriter(BulkWriter):

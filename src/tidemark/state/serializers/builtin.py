@@ -99,6 +99,7 @@ class ByteSerializer(_IntegerSerializer):
     """BYTE."""
 
     type_name = "BYTE"
+    passes = "type({0}) is int and -0x80 <= {0} <= 0x7F"
     bits = 8
     fixed_width = 1
     struct_code = "b"
@@ -109,6 +110,7 @@ class ShortSerializer(_IntegerSerializer):
     """SHORT."""
 
     type_name = "SHORT"
+    passes = "type({0}) is int and -0x8000 <= {0} <= 0x7FFF"
     bits = 16
     fixed_width = 2
     struct_code = "h"
@@ -119,6 +121,7 @@ class IntSerializer(_IntegerSerializer):
     """INT."""
 
     type_name = "INT"
+    passes = "type({0}) is int and -0x80000000 <= {0} <= 0x7FFFFFFF"
     bits = 32
     fixed_width = 4
     struct_code = "i"
@@ -132,6 +135,11 @@ class LongSerializer(_IntegerSerializer):
     """LONG; its hot methods avoid every lookup that the class does not need."""
 
     type_name = "LONG"
+    # Numbers of one digit (of the interpreter's 30 bits) are compared in place.
+    passes = (
+        "type({0}) is int and ({0} < 0x3FFFFFFF and {0} > -0x3FFFFFFF "
+        "or -0x8000000000000000 <= {0} <= 0x7FFFFFFFFFFFFFFF)"
+    )
     bits = 64
     fixed_width = 8
     struct_code = "q"
@@ -170,6 +178,7 @@ class BooleanSerializer(LeafSerializer[bool]):
     """BOOLEAN."""
 
     type_name = "BOOLEAN"
+    passes = "type({0}) is bool"
     fixed_width = 1
     exact = frozenset({bool})
 
@@ -244,6 +253,7 @@ class DoubleSerializer(_RealSerializer):
     """DOUBLE."""
 
     type_name = "DOUBLE"
+    passes = "type({0}) is float"
     fixed_width = 8
     struct_code = "d"
     codec = struct.Struct(">d")
@@ -303,6 +313,7 @@ class StringSerializer(LeafSerializer["str | None"]):
     """STRING."""
 
     type_name = "STRING"
+    passes = "(type({0}) is str or {0} is None)"
     exact = frozenset({str})
     nullable = True
 

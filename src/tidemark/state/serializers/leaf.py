@@ -46,6 +46,9 @@ class LeafSerializer(BinarySerializer[T]):
     """Python types whose instances Arrow converts without coercion."""
     struct_code: ClassVar[str | None] = None
     """Format character of `struct` that writes the same bytes, where one does."""
+    passes: ClassVar[str | None] = None
+    """Expression of `{0}` that holds only for values which the normaliser gives back as they are: compiled functions
+    ask it in place instead of calling the normaliser."""
 
     by_name: ClassVar[dict[str, type[LeafSerializer[Any]]]] = {}
     immutable = True

@@ -192,6 +192,7 @@ def fields_normalizer(
         done.append(f"None if v{i} is None else {call}" if nullable and normalize is not None else call)
     lines = [
         "def normalize(value):",
+        *(_unchanged(serializers, names) if result == "fields" and not nullable else ()),
         f"    values = value if type(value) is tuple and len(value) == {len(names)} else fields_of(value)",
         *([f"    {', '.join(names)}, = values"] if names else []),
         f"    fields = ({''.join([f'{field}, ' for field in done])})",
@@ -199,6 +200,20 @@ def fields_normalizer(
     ]
     normalizer: Callable[[Any], Any] = _compiled("normalize", lines, within)
     return normalizer
+
+
+def _unchanged(serializers: Sequence[TypeSerializer[Any]], names: list[str]) -> list[str]:
+    """Lines that return a tuple as it is if all its fields pass: no call, no new tuple."""
+    checks = [getattr(serializer, "passes", None) for serializer in serializers]
+    if not checks or None in checks:
+        return []
+    passed = " and ".join([str(check).format(name) for check, name in zip(checks, names, strict=True)])
+    return [
+        f"    if type(value) is tuple and len(value) == {len(names)}:",
+        f"        {', '.join(names)}, = value",
+        f"        if {passed}:",
+        "            return value",
+    ]
 
 
 def struct_column(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tidemark.state.serializers.base import BinarySerializer, TypeSerializer
@@ -99,7 +100,7 @@ class TupleSerializer(BinarySerializer[tuple[Any, ...]]):
             for value in rows:
                 self._fields_of(value)
         if nulls is None:
-            columns: list[list[Any]] = [[value[i] for value in values] for i in range(width)]
+            columns: list[list[Any]] = [list(map(itemgetter(i), values)) for i in range(width)]
         else:
             # Missing tuples fill their fields with None; the others must not hide one among them.
             normalize = self.normalizer()

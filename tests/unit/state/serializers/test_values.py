@@ -110,6 +110,40 @@ def test_values_that_do_not_fit_are_refused_in_every_form(type_info: TypeInforma
         serializer.to_arrow([value])
 
 
+LEAVES = [
+    Types.BYTE(),
+    Types.SHORT(),
+    Types.INT(),
+    Types.LONG(),
+    Types.BOOLEAN(),
+    Types.DOUBLE(),
+    Types.STRING(),
+]
+EDGES = [
+    *[sign * (1 << bits) + by for bits in (7, 15, 30, 31, 63) for sign in (1, -1) for by in (-1, 0, 1)],
+    *(0, True, 0.5, float("nan"), None, "a", np.int64(3), np.float64(0.5), np.bool_(False), b"a"),
+]
+
+
+@pytest.mark.parametrize("type_info", LEAVES, ids=repr)
+def test_a_tuple_lets_pass_what_its_fields_let_pass(type_info: TypeInformation) -> None:
+    def answer(normalize: Any, value: Any) -> Any:
+        try:
+            return repr(normalize(value))
+        except SerializationError as exc:
+            return str(exc)
+
+    field = serializer_for(type_info).normalizer()
+    pair = serializer_for(Types.TUPLE([type_info, type_info])).normalizer()
+    assert field is not None
+    assert pair is not None
+    good = next(value for value in EDGES if not answer(field, value).startswith("A value"))
+    for value in EDGES:
+        expected = answer(lambda it: (field(good), field(it)), value)
+        assert answer(pair, (good, value)) == expected
+        assert answer(pair, [good, value]) == expected
+
+
 COERCED: list[tuple[TypeInformation, Any, Any]] = [
     (Types.LONG(), True, 1),
     (Types.LONG(), np.int32(7), 7),

@@ -1,4 +1,4 @@
-"""Checkpoint storage and claims in a real S3 server."""
+"""Checkpoint storage and claims in real servers of S3 and HDFS."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from tests.s3.server import S3Server
+from tests.storages.conftest import Store
 
 from tidemark import Configuration
 from tidemark.checkpoint.storage import FileSystemStorage
@@ -17,57 +17,58 @@ from tidemark.runtime.places import open_place
 from tidemark.testing.storage_contract import StorageContract
 
 
-class TestS3(StorageContract):
+class TestStores(StorageContract):
     @pytest.fixture
-    def storage(self, s3: S3Server) -> FileSystemStorage:
+    def storage(self, store: Store) -> FileSystemStorage:
         return FileSystemStorage()
 
     @pytest.fixture
-    def root(self, s3: S3Server) -> str:
-        return f"{s3.new_bucket()}/checkpoints"
+    def root(self, store: Store) -> str:
+        return f"{store.new_root()}/checkpoints"
 
 
-def test_a_large_file_goes_up_in_parts_and_is_there_only_when_it_is_whole(s3: S3Server) -> None:
-    root = s3.new_bucket()
+def test_a_large_file_is_there_only_when_it_is_whole(store: Store) -> None:
+    root = store.new_root()
     storage = FileSystemStorage()
     part = bytes(range(256)) * (1 << 15)
 
     with storage.create(f"{root}/large") as file:
         for _ in range(9):
             file.write(part)
-        assert s3.objects(root) == {}
+        assert store.objects(root) == {}
 
-    assert s3.objects(root) == {"large": part * 9}
+    assert store.objects(root) == {"large": part * 9}
 
 
 @pytest.mark.parametrize("operation", ["write", "read", "list", "create"])
-def test_a_server_that_comes_back_is_waited_for(s3: S3Server, operation: str) -> None:
-    root = s3.new_bucket()
+def test_a_server_that_comes_back_is_waited_for(store: Store, operation: str) -> None:
+    root = store.new_root()
     storage = FileSystemStorage()
     storage.write(f"{root}/file", b"content")
-    s3.shut()
+    store.shut()
 
     def come_back() -> None:
-        assert s3.refused.wait(60)
-        s3.open()
+        assert store.refused.wait(60)
+        store.open()
 
     threading.Thread(target=come_back).start()
     if operation == "write":
         storage.write(f"{root}/other", b"new")
-        assert s3.objects(root)["other"] == b"new"
+        assert store.objects(root)["other"] == b"new"
     elif operation == "create":
         with storage.create(f"{root}/other") as file:
             file.write(b"new")
-        assert s3.objects(root)["other"] == b"new"
+        assert store.objects(root)["other"] == b"new"
     elif operation == "read":
         assert storage.read(f"{root}/file") == b"content"
     else:
         assert storage.list(root) == ["file"]
-    assert s3.refused.is_set()
+    assert store.refused.is_set()
 
 
-def test_one_of_many_creates_a_file_exclusively(s3: S3Server) -> None:
-    root = s3.new_bucket()
+def test_one_of_many_creates_a_file_exclusively(store: Store) -> None:
+    root = store.new_root()
+    open_place(root).make_private("claim")
     begin = threading.Barrier(8)
     won: list[int] = []
 
@@ -75,7 +76,7 @@ def test_one_of_many_creates_a_file_exclusively(s3: S3Server) -> None:
         place = open_place(root)
         begin.wait()
         with suppress(FileExistsError):
-            place.create(".generation-1", str(who).encode())
+            place.create("claim/.generation-1", str(who).encode())
             won.append(who)
 
     threads = [threading.Thread(target=claim, args=(who,)) for who in range(8)]
@@ -85,10 +86,10 @@ def test_one_of_many_creates_a_file_exclusively(s3: S3Server) -> None:
         each.join()
 
     assert len(won) == 1
-    assert s3.objects(root) == {".generation-1": str(won[0]).encode()}
+    assert store.objects(root) == {"claim/.generation-1": str(won[0]).encode()}
 
 
-def test_a_wrong_address_is_an_error_that_names_the_file_and_no_secret(s3: S3Server) -> None:
+def test_a_wrong_address_is_an_error_that_names_the_file_and_no_secret(s3: Store) -> None:
     wrong = {**s3.settings(), "s3.endpoint": "http://127.0.0.1:1"}
     options = file_system_options(Configuration.from_dict(wrong))
     options["s3"]["config_kwargs"]["retries"] = {"max_attempts": 1}

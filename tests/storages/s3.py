@@ -36,12 +36,13 @@ class S3Server(Gate):
         assert address.port is not None
         self.target = address.hostname, address.port
         self.endpoint = f"http://{self.address}"
+        self.secrets = (ACCESS, SECRET)
 
     def settings(self) -> dict[str, str]:
         """What a job needs to reach it."""
         return {"s3.endpoint": self.endpoint, "s3.access-key": ACCESS, "s3.secret-key": SECRET}
 
-    def new_bucket(self) -> str:
+    def new_root(self) -> str:
         """A bucket nobody else has; its URI."""
         name = f"b-{uuid.uuid4().hex}"
         self.client().create_bucket(Bucket=name)
