@@ -140,7 +140,7 @@ dist: setup ## build wheel and source distribution into dist/, reproducibly
 	@$(PY) scripts/make_dist.py
 
 docs: setup ## build the documentation site into build/site; open build/site/index.html
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo build/site/index.html
 
 clean: ## remove .venv, caches and build products

@@ -21,8 +21,9 @@ ELSEWHERE = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "LICENSE": "LICENSE.txt",
 }
-"""Pages whose place on the site is not their place in `docs/`."""
+"""Pages and files whose place on the site is not their place in `docs/`."""
 
 _ORIGIN = {site: repository for repository, site in ELSEWHERE.items()}
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n.*?^```$", re.MULTILINE | re.DOTALL)
