@@ -25,6 +25,9 @@ ROWS_PER_BATCH = 50_000
 RUN_BEFORE_CRASH_S = 8.0
 RUN_AFTER_RECOVERY_S = 6.0
 WAITING_S = 3.0
+"""Without news until the first word about it; twice as long until the next one."""
+QUIET_S = 5.0
+"""Between two lines that say the same."""
 EPOCHS = 4
 """Epochs with data to see before the crash, and after it: on a slow machine the seconds alone prove nothing."""
 
@@ -47,6 +50,10 @@ def main() -> int:
 def _run(folder: Path) -> tuple[bool, str]:
     """Whether every count is exact, and the savepoint."""
     show = _Display()
+    say(
+        f"Orders of {CUSTOMERS:,} customers are counted in state, which two processes hold, the slots.\n"
+        "One of them is going to be killed. In the end every order must have been counted exactly once.\n"
+    )
     show.step("Starting Spark on this machine; that takes a few seconds ...")
     spark = _session()
     show.step("Spark is there. Starting the job and its two slots ...")
@@ -169,13 +176,15 @@ def _customer_totals() -> Any:
 
 
 class _Display:
-    """Prints one line of progress per half second; while nothing goes on, one that says what is waited for."""
+    """Prints a line when there is progress, at most two a second; while nothing goes on, one every few seconds."""
 
     def __init__(self) -> None:
         self.client: Any = None
         self._started = time.monotonic()
         self._last = (0.0, 0)
+        self._shown: tuple[Any, ...] = ()
         self._said_at = 0.0
+        self._patience = WAITING_S
 
     @property
     def seconds(self) -> float:
@@ -187,14 +196,15 @@ class _Display:
         self._said_at = self.seconds
         say(f"{self.seconds:5.1f} s  {text}")
 
-    def watch_until(self, enough: Any, deadline_s: float = 180.0) -> None:
+    def watch_until(self, enough: Any, deadline_s: float = 600.0) -> None:
         """Show progress until `enough(facts)`; gives up after a deadline."""
         limit = time.monotonic() + deadline_s
         while True:
             facts = self.client.get_progress()
             if facts["epoch"] or facts["attempt"]:
                 self._line(facts)
-            elif self.seconds - self._said_at > WAITING_S:
+            elif self.seconds - self._said_at > self._patience:
+                self._patience *= 2
                 self.step("Spark compiles the first epoch and starts its Python workers ...")
             if enough(facts):
                 return
@@ -207,6 +217,12 @@ class _Display:
     def _line(self, facts: dict[str, Any]) -> None:
         then, before = self._last
         now = time.monotonic()
+        shown = tuple(
+            facts[name] for name in ("status", "attempt", "epoch", "state_entries", "last_checkpoint")
+        )
+        if shown == self._shown and now - then < QUIET_S:
+            return
+        self._shown = shown
         # Records count work, also what is done again after the crash; orders are counted once.
         orders = facts["records"] - facts["replayed"]
         rate = max(0, orders - before) / (now - then) if then else 0.0

@@ -7,6 +7,7 @@ operators drain results straight into `Output.values` and settle the rest once p
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from operator import sub
@@ -16,7 +17,16 @@ from tidemark.api.output_tag import OutputTag
 from tidemark.operators.base import Output
 from tidemark.operators.detach import detached
 
-__all__ = ["emit_result", "finish_unstamped", "open_timestamps", "route_tagged", "stamps_of"]
+__all__ = [
+    "emit_result",
+    "finish_unstamped",
+    "open_timestamps",
+    "refuse_one_value",
+    "route_tagged",
+    "stamps_of",
+]
+
+_ONE_VALUE = (str, bytes, dict)
 
 
 def emit_result(result: Iterable[Any] | None, timestamp: int | None, out: Output) -> None:
@@ -35,7 +45,21 @@ def emit_result(result: Iterable[Any] | None, timestamp: int | None, out: Output
         stamps = out.timestamps = [None] * start
     if stamps is not None:
         stamps += [timestamp] * grown
+    refuse_one_value(result)
     route_tagged(out, start)
+
+
+def refuse_one_value(result: Any) -> None:
+    """Refuse what can be iterated, but was surely returned as one result: its parts were taken for results.
+
+    Raises:
+        TypeError: It is a str, bytes or a dict.
+    """
+    if type(result) in _ONE_VALUE:
+        raise TypeError(
+            f"The function returned {reprlib.repr(result)}, and each part of it would be a result. Yield it instead of "
+            "returning it, or return a list"
+        )
 
 
 def open_timestamps(out: Output) -> list[int | None]:

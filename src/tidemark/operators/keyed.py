@@ -17,6 +17,7 @@ from tidemark.operators.detach import detached
 from tidemark.operators.emission import (
     finish_unstamped,
     open_timestamps,
+    refuse_one_value,
     route_tagged,
     stamps_of,
 )
@@ -79,6 +80,7 @@ def process_keyed(
             mark(len(values))
         stamps += stamps_of(batch.timestamps, start, ends)
     if len(values) > start:
+        refuse_one_value(result)
         route_tagged(out, start)
 
 

@@ -11,7 +11,13 @@ from typing import Any
 
 from tidemark.operators.base import Output
 from tidemark.operators.contexts import ElementContext, SupportsElement
-from tidemark.operators.emission import finish_unstamped, open_timestamps, route_tagged, stamps_of
+from tidemark.operators.emission import (
+    finish_unstamped,
+    open_timestamps,
+    refuse_one_value,
+    route_tagged,
+    stamps_of,
+)
 from tidemark.operators.function_operator import FunctionOperator
 from tidemark.protocol.batch import Batch
 
@@ -138,6 +144,7 @@ def process_plain(
             ends.append(len(values))
         stamps += stamps_of(batch.timestamps, start, ends)
     if len(values) > start:
+        refuse_one_value(result)
         route_tagged(out, start)
 
 

@@ -73,7 +73,7 @@ class FailureInfo:
             pickle.loads(cause)
         except Exception:
             cause = b""
-        summary = f"{type(exc).__name__}: {exc}"
+        summary = f"{type(exc).__name__}: {exc}{_remedy(exc)}"
         curable = is_curable(exc)
         return cls(summary, _user_trace(exc), operator, uid, slot, cause, curable, _kind_of(exc), time.time())
 
@@ -137,6 +137,15 @@ def _kind_of(exc: BaseException) -> FailureKind:
     if isinstance(exc, StaleChannelError):
         return FailureKind.REFUSED
     return FailureKind.SLOT_LOST if isinstance(exc, SlotLostError) else FailureKind.OPERATOR
+
+
+def _remedy(exc: BaseException) -> str:
+    """What to do about a mistake that shows in our code instead of the user's."""
+    frames = traceback.extract_tb(exc.__traceback__)
+    ours = bool(frames) and "/tidemark/operators/" in frames[-1].filename.replace("\\", "/")
+    if ours and isinstance(exc, TypeError) and str(exc).endswith("object is not iterable"):
+        return ". The function has to yield its results, or return an iterable of them, or None"
+    return ""
 
 
 def _user_trace(exc: BaseException) -> str:

@@ -214,14 +214,27 @@ def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[i
             context.parallelize(wanted, len(wanted)).mapPartitions(launch_slots).collect()
         )
     except Exception as exc:
-        if "No module named 'tidemark" in str(exc):
+        trouble = _trouble_of_workers(str(exc))
+        if trouble is not None:
             raise ConfigError(
-                "The Python of the Spark workers does not have tidemark. Install it on every worker, or point "
-                "PYSPARK_PYTHON (spark.pyspark.python) at an interpreter that has it; a relative PYTHONPATH is "
-                "not seen by executors."
+                f"The Python of the Spark workers {trouble}. Install tidemark on every worker, or point "
+                "PYSPARK_PYTHON (spark.pyspark.python) at an interpreter that has it, of the driver's version; a "
+                "relative PYTHONPATH is not seen by executors."
             ) from None
         raise
     return launched
+
+
+def _trouble_of_workers(told: str) -> str | None:
+    """What is wrong with an interpreter that cannot even launch slots, which takes no code of users."""
+    missing = re.search(r"No module named '([^'.]+)", told)
+    if missing is not None:
+        return (
+            "does not have tidemark"
+            if missing[1] == "tidemark"
+            else f"does not have {missing[1]!r}, which tidemark needs"
+        )
+    return "is of another version than the driver's" if "PYTHON_VERSION_MISMATCH" in told else None
 
 
 def _query_addresses(engine: SparkEngine) -> list[str | None]:

@@ -459,4 +459,17 @@ def to_type_info(declaration: Any) -> TypeInformation:
             return foreign
     raise TypeError(
         f"Expected a type (Types.*), a list of types, a dataclass or a TypeSerializer, got {declaration!r}."
+        f"{_hint(declaration)}"
     )
+
+
+_OF_PYTHON = {str: "STRING", int: "LONG", float: "DOUBLE", bool: "BOOLEAN"}
+
+
+def _hint(declaration: Any) -> str:
+    """What was probably meant."""
+    name = _OF_PYTHON.get(declaration) if isinstance(declaration, type) else None
+    if name is None and callable(declaration):
+        own = getattr(declaration, "__name__", "")
+        name = own if getattr(Types, own, None) is declaration else None
+    return f" Did you mean Types.{name}()?" if name else ""

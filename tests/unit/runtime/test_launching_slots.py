@@ -22,10 +22,21 @@ def session_that_fails(text: str) -> Any:
     return SimpleNamespace(sparkContext=SimpleNamespace(parallelize=lambda _items, _parts: jobs))
 
 
-def test_workers_without_tidemark_are_named_and_not_tried_again() -> None:
-    session = session_that_fails("...\nModuleNotFoundError: No module named 'tidemark'\n...")
+@pytest.mark.parametrize(
+    ("told", "trouble"),
+    [
+        ("...\nModuleNotFoundError: No module named 'tidemark.runtime'\n...", "does not have tidemark"),
+        (
+            "...\nModuleNotFoundError: No module named 'msgspec'\n...",
+            "does not have 'msgspec', which tidemark needs",
+        ),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has a different version", "is of another version"),
+    ],
+)
+def test_workers_that_cannot_be_used_are_named_and_not_tried_again(told: str, trouble: str) -> None:
+    session = session_that_fails(told)
 
-    with pytest.raises(ConfigError, match="Python of the Spark workers does not have tidemark") as caught:
+    with pytest.raises(ConfigError, match=f"Python of the Spark workers {trouble}") as caught:
         _launch(session, [{"slot": 0}])
 
     assert not is_curable(caught.value)

@@ -10,7 +10,7 @@ from tidemark.cli.settings import common_options, settings_of
 __all__ = ["check"]
 
 
-@click.command()
+@click.command(short_help="Say what PROGRAM would do with each state of a snapshot.")
 @click.option(
     "-s", "--from-savepoint", metavar="PATH", required=True, help="Savepoint or retained checkpoint."
 )

@@ -9,7 +9,7 @@ from tidemark.cli.settings import common_options, settings_of
 __all__ = ["clean"]
 
 
-@click.command()
+@click.command(short_help="Remove what dead jobs of this user left on this machine.")
 @common_options
 @click.pass_context
 def clean(context: click.Context) -> None:

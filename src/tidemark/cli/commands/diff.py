@@ -9,7 +9,7 @@ from tidemark.cli.settings import common_options, settings_of
 __all__ = ["diff"]
 
 
-@click.command()
+@click.command(short_help="Show how the keys of two snapshots differ.")
 @click.argument("a")
 @click.argument("b")
 @click.option(

@@ -12,7 +12,7 @@ from tidemark.config.loader import effective_configuration
 __all__ = ["doctor"]
 
 
-@click.command()
+@click.command(short_help="See whether this machine can run jobs, and what to do if not.")
 @click.option("-D", "defines", metavar="KEY=VALUE", multiple=True, help="A configuration key; repeatable.")
 @common_options
 @click.pass_context

@@ -9,7 +9,7 @@ from tidemark.cli.settings import job_options, settings_of
 __all__ = ["erase"]
 
 
-@click.command()
+@click.command(short_help="Forget a key: in a new savepoint, or in a running job.")
 @click.argument("path", required=False)
 @click.option(
     "--uid", "uids", multiple=True, help="Operator to forget the key in; again for more. Default: all."

@@ -19,7 +19,7 @@ _ANSWER_S = 5.0
 _SCHEDULED = frozenset({"CREATED"})
 
 
-@click.command(name="list")
+@click.command(name="list", short_help="List jobs of this machine, or the one at --address.")
 @click.option("-r", "--running", is_flag=True, help="Running jobs; the default.")
 @click.option("-s", "--scheduled", is_flag=True, help="Jobs that have not started yet.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Ended jobs too (the last 50).")
@@ -76,7 +76,7 @@ def _plain(job: EndedJob) -> dict[str, Any]:
     return dict(msgspec.structs.asdict(job))
 
 
-@click.command()
+@click.command(short_help="Show a job: status, progress, operators, checkpoints.")
 @click.argument("job")
 @job_options
 @click.pass_context
@@ -97,7 +97,7 @@ def _facts(settings: Settings, job: str) -> dict[str, Any]:
         return _plain(ended[0])
 
 
-@click.command()
+@click.command(short_help="List the last checkpoints and savepoints of a job.")
 @click.argument("job")
 @job_options
 @click.pass_context

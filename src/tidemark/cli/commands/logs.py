@@ -16,7 +16,7 @@ __all__ = ["logs"]
 _LOOK_S = 0.5
 
 
-@click.command()
+@click.command(short_help="Show the end of a log of JOB, running or ended.")
 @click.argument("job")
 @click.option("--slot", type=click.IntRange(0), help="The log of this slot instead of the driver's.")
 @click.option("--list", "names", is_flag=True, help="Only list the files of the job.")

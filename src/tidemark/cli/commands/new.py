@@ -13,7 +13,7 @@ from tidemark.errors import ConfigError
 __all__ = ["new"]
 
 
-@click.command()
+@click.command(short_help="Write a project that runs: job, test, configuration.")
 @click.argument("path", type=click.Path(path_type=Path))
 @common_options
 @click.pass_context

@@ -11,7 +11,7 @@ from tidemark.tls import client_side
 __all__ = ["query"]
 
 
-@click.command()
+@click.command(short_help="Read a queryable state of JOB.")
 @click.argument("job")
 @click.argument("name")
 @click.argument("key")

@@ -9,7 +9,7 @@ from tidemark.cli.settings import common_options, settings_of
 __all__ = ["rekey"]
 
 
-@click.command()
+@click.command(short_help="Write a snapshot anew with another number of key groups.")
 @click.argument("path")
 @click.option("--max-parallelism", required=True, type=int, metavar="N", help="The new number of key groups.")
 @click.option(

@@ -10,7 +10,7 @@ from tidemark.config.options import MAX_PARALLELISM_LIMIT
 __all__ = ["rescale"]
 
 
-@click.command()
+@click.command(short_help="Let JOB go on with another parallelism.")
 @click.option(
     "-p",
     "--parallelism",

@@ -10,7 +10,7 @@ from tidemark.paths import absolute
 __all__ = ["cancel", "savepoint", "stop"]
 
 
-@click.command()
+@click.command(short_help="Take a savepoint of JOB, or delete one.")
 @click.argument("job", required=False)
 @click.argument("directory", required=False)
 @click.option("-d", "--dispose", metavar="PATH", help="Delete the savepoint at PATH instead.")

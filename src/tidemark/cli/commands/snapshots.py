@@ -10,7 +10,7 @@ from tidemark.cli.settings import common_options, settings_of
 __all__ = ["inspect", "verify"]
 
 
-@click.command()
+@click.command(short_help="Show what a checkpoint or savepoint holds.")
 @click.argument("path")
 @common_options
 @click.pass_context
@@ -21,7 +21,7 @@ def inspect(context: click.Context, path: str) -> None:
     settings_of(context).output.snapshot(describe(path))
 
 
-@click.command()
+@click.command(short_help="Check every byte of a checkpoint or savepoint.")
 @click.argument("path")
 @common_options
 @click.pass_context

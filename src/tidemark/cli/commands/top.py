@@ -18,7 +18,7 @@ __all__ = ["top"]
 _ANSWER_S = 5.0
 
 
-@click.command()
+@click.command(short_help="Watch all running jobs, or some of them, live.")
 @click.argument("job", required=False)
 @click.option(
     "-i",

@@ -12,7 +12,7 @@ from tidemark.config import Options
 __all__ = ["web"]
 
 
-@click.command()
+@click.command(short_help="Serve the page and REST of all jobs of this machine.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="First port to be tried; the default is rest.port."
 )
