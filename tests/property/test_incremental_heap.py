@@ -188,7 +188,7 @@ class _Job:
     def _sweep(self, _key: int, _number: int) -> None:
         """Give up the rows of keys without a value, as happens when there are many."""
         columns = self._backend._columns  # type: ignore[attr-defined]
-        columns._looked_at = 0
+        columns._looked_at = dict.fromkeys(columns._looked_at, 0)
         self._backend.start_batch()
         self._backend.column_keys(pa.array([99]))
         self._backend.end_batch()

@@ -135,9 +135,10 @@ class LocalArtifacts:
             with suppress(ValueError):
                 sys.path.remove(path)
         prefixes = tuple(self._paths)
-        for name, module in list(sys.modules.items()):
-            if prefixes and (getattr(module, "__file__", None) or "").startswith(prefixes):
-                del sys.modules[name]
+        # A copy in one step: other threads import meanwhile.
+        for name, module in sys.modules.copy().items() if prefixes else ():
+            if (getattr(module, "__file__", None) or "").startswith(prefixes):
+                sys.modules.pop(name, None)
         self._links, self._paths = [], []
         if self._scratch is not None:
             self._scratch.cleanup()
