@@ -252,7 +252,7 @@ class JobRunner:
                 if end is JobEnd.FINISHED:
                     end, error = JobEnd.FAILED, exc
             self._ending, self._end_by = True, None
-            self.execution.engine.stop()
+            self._stop_engine()
             self._sweep()
             if self.execution.leadership is not None:
                 self.execution.leadership.release()
@@ -287,6 +287,13 @@ class JobRunner:
             self.execution.engine.worker.abandon()
             raise
         return end
+
+    def _stop_engine(self) -> None:
+        try:
+            self.execution.engine.stop()
+        except Exception:
+            # Whoever waits for the job must hear how it ended, whatever stays behind.
+            _log.warning("Something of the job stays behind", exc_info=True)
 
     def _sweep(self) -> None:
         self._set_end()

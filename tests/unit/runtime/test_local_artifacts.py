@@ -7,6 +7,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -59,6 +60,29 @@ def test_python_file_is_importable_for_its_job_only(
 
     assert sys.path == before
     assert "shipped_lib" not in sys.modules
+
+
+class Stubborn(ModuleType):
+    """A module that answers no question, as lazy ones whose import fails do."""
+
+    @property
+    def __file__(self) -> str:  # type: ignore[override]
+        raise RuntimeError("not now")
+
+
+def test_a_job_ends_even_if_its_files_cannot_be_taken_away(
+    env: StreamExecutionEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shipped_lib.py").write_text("number = 10\n")
+    env.add_python_file(str(tmp_path / "shipped_lib.py"))
+    before = list(sys.path)
+    monkeypatch.setitem(sys.modules, "stubborn", Stubborn("stubborn"))
+    try:
+        job = env.from_collection([1, 2]).map(add_lib).execute_and_collect().get_job_client()
+        assert job.get_job_execution_result().result(60) is not None
+    finally:
+        sys.path[:] = before
+        sys.modules.pop("shipped_lib", None)
 
 
 def from_both(value: int) -> tuple[int, int]:
