@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 __all__ = [
+    "abandon",
     "absolute",
     "is_local",
     "join",
@@ -125,10 +127,26 @@ def remote(path: str) -> tuple[Any, str]:
     if scheme not in _options:
         _options.update(_load())
         _load = dict
-    if scheme == "hdfs" and (filesystem := _web_hdfs(path, _options.get(scheme, {}))):
-        return filesystem, str(filesystem._strip_protocol(path))
-    filesystem, name = fsspec.core.url_to_fs(path, **({} if scheme == "hdfs" else _options.get(scheme, {})))
+    options = _options.get(scheme, {})
+    if scheme == "hdfs":
+        web = _web_hdfs(path, options)
+        if web is not None:
+            return web, str(web._strip_protocol(path))
+        # The native client is configured by Hadoop's own files.
+        options = {}
+    filesystem, name = fsspec.core.url_to_fs(path, **options)
     return filesystem, str(name)
+
+
+def abandon(file: Any) -> None:
+    """Close a remote file that is not complete; nothing is published where its file system can help it."""
+    with suppress(Exception):
+        if not hasattr(file, "discard"):
+            file.close()
+            return
+        file.discard()
+        # Else fsspec would upload what it holds when it is finalized, which waits for ever at the end of a process.
+        file.closed = True
 
 
 def _web_hdfs(path: str, options: Mapping[str, Any]) -> Any | None:

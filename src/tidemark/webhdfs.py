@@ -382,7 +382,7 @@ class _Upload(io.RawIOBase):
     def tell(self) -> int:
         return self._content.tell()
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Close it, and let there be no file."""
         self._content.close()
         super().close()
@@ -391,10 +391,10 @@ class _Upload(io.RawIOBase):
         if kind is None:
             self.close()
         else:
-            self.abandon()
+            self.discard()
 
     def __del__(self) -> None:
-        self.abandon()
+        self.discard()
 
     def close(self) -> None:
         if self.closed:
@@ -404,4 +404,4 @@ class _Upload(io.RawIOBase):
                 self._path, self._content, exclusive=self._exclusive, make_parents=self._make_parents
             )
         finally:
-            self.abandon()
+            self.discard()

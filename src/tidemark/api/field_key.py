@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from itertools import combinations
 from typing import Any
 
 from tidemark.api.functions import KeySelector
-from tidemark.types.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
+from tidemark.types.fields import INTEGERS, field_names, field_place
+from tidemark.types.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 
-__all__ = ["FieldKey", "field", "key_name"]
+__all__ = ["FieldKey", "field", "key_function", "key_name"]
 
-_WIDENING = set(combinations([Types.BYTE(), Types.SHORT(), Types.INT(), Types.LONG()], 2))
+_WIDENING = set(combinations(INTEGERS, 2))
 """Types of fields and keys that differ, and yet every value of the field is a key."""
 
 
@@ -32,17 +33,16 @@ class FieldKey(KeySelector):
 
     def position_in(self, record: TypeInformation | None, key: TypeInformation | None) -> int | None:
         """Position of the field in records of a type, if its values are keys of type `key` as they are."""
-        if not isinstance(record, (RowTypeInfo, TupleTypeInfo)):
+        # A tuple has no names that `get_key` could ask for.
+        if not isinstance(record, RowTypeInfo) and not (
+            isinstance(record, TupleTypeInfo) and isinstance(self.field, int)
+        ):
             return None
-        kinds = record.get_field_types()
-        at: Any = self.field
-        if isinstance(at, str):
-            at = record.get_field_index(at) if isinstance(record, RowTypeInfo) else -1
-        elif at < 0:
-            at += len(kinds)
-        if not 0 <= at < len(kinds):
+        at = field_place(record, self.field)
+        if at is None:
             return None
-        return at if kinds[at] == key or (kinds[at], key) in _WIDENING else None
+        kind = record.get_field_types()[at]
+        return at if kind == key or (kind, key) in _WIDENING else None
 
     def __repr__(self) -> str:
         return f"field({self.field!r})"
@@ -58,17 +58,14 @@ def key_name(selector: Any, record: TypeInformation | None, taken: Container[str
     """
     name: Any = selector.field if isinstance(selector, FieldKey) else "key"
     if isinstance(name, int):
-        names = _field_names(record)
-        name = names[name] if -len(names) <= name < len(names) else "key"
+        at = field_place(record, name)
+        name = "key" if at is None else field_names(record)[at]
     return "key" if name in taken else name
 
 
-def _field_names(record: TypeInformation | None) -> list[str]:
-    if isinstance(record, RowTypeInfo):
-        return list(record.get_field_names())
-    if isinstance(record, TupleTypeInfo):
-        return [f"f{at}" for at in range(len(record.get_field_types()))]
-    return []
+def key_function(selector: Any) -> Callable[[Any], Any]:
+    """A key selector, object or not, as a plain callable."""
+    return selector.get_key if isinstance(selector, KeySelector) else selector
 
 
 def field(name: str | int) -> FieldKey:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from tidemark.api.builder import callable_or, optional_type
-from tidemark.api.field_key import FieldKey, field, key_name
+from tidemark.api.field_key import FieldKey, field, key_function, key_name
 from tidemark.api.functions import BatchProcessFunction, KeyedProcessFunction, KeySelector, ReduceFunction
 from tidemark.api.graph import NodeKind, Ship
 from tidemark.api.specs import OperatorKind, QueryableSpec, ReduceSpec
@@ -33,6 +33,7 @@ from tidemark.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from tidemark.types.fields import field_names
 from tidemark.types.typeinfo import DataclassTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation, Types
 
 if TYPE_CHECKING:
@@ -171,8 +172,7 @@ class KeyedStream(DataStream):
         if at is not None:
             ones = self._origin.map_batch(CountOnes(name, at), counted)
         else:
-            key_of = selector.get_key if isinstance(selector, KeySelector) else selector
-            ones = self._origin.map(CountOne(name, key_of), counted)
+            ones = self._origin.map(CountOne(name, key_function(selector)), counted)
         return ones.key_by(field(name), key_type).sum("count").name("Count")
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
@@ -279,7 +279,7 @@ class KeyedStream(DataStream):
 
     def _collected(self) -> DataStream:
         key_of = self._key_selector
-        function = PairWithKey(key_of.get_key if isinstance(key_of, KeySelector) else key_of)
+        function = PairWithKey(key_function(key_of))
         return self._origin._apply("Pair with key", OperatorKind.MAP, function, None)
 
     def _check_position(self, position: Any, method: str) -> None:
@@ -288,10 +288,8 @@ class KeyedStream(DataStream):
         stream_type = self._type
         if stream_type is None or stream_type == Types.PICKLED_BYTE_ARRAY():
             return
-        if isinstance(stream_type, RowTypeInfo):
-            names = stream_type.get_field_names()
-        elif isinstance(stream_type, TupleTypeInfo):
-            names = [f"f{at}" for at in range(len(stream_type.get_field_types()))]
+        if isinstance(stream_type, RowTypeInfo | TupleTypeInfo):
+            names = field_names(stream_type)
         elif isinstance(stream_type, DataclassTypeInfo):
             names = [field.name for field in stream_type.fields]
         elif position == 0:

@@ -24,6 +24,7 @@ from tidemark.operators.record_batches import BatchShape
 from tidemark.operators.reduce import ReduceOperator
 from tidemark.protocol.batch import Batch, ColumnBatch
 from tidemark.state.column_keys import as_numbers
+from tidemark.types.fields import NUMBERS, field_place
 from tidemark.types.typeinfo import RowTypeInfo, TupleTypeInfo, Types
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnReduceOperator", "reduces_by_column"]
 
-_NUMBERS = [Types.BYTE(), Types.SHORT(), Types.INT(), Types.LONG(), Types.FLOAT(), Types.DOUBLE()]
 _SMALLER = np.frompyfunc(lambda left, right: right if right < left else left, 2, 1)
 _LARGER = np.frompyfunc(lambda left, right: right if right > left else left, 2, 1)
 _FIELD_FUNCTIONS = {
@@ -64,21 +64,12 @@ def reduces_by_column(function: Any, record: TypeInformation | None) -> bool:
 def _place(function: Any, record: TypeInformation) -> int | None:
     """Which field of a record the function looks at, if that is a number; -1: the record itself."""
     position = function._position
-    if record in _NUMBERS:
+    if record in NUMBERS:
         return -1 if position == 0 else None
     if not isinstance(record, (RowTypeInfo, TupleTypeInfo)):
         return None
-    kinds = record.get_field_types()
-    if isinstance(position, str):
-        named = (
-            record.get_field_names()
-            if isinstance(record, RowTypeInfo)
-            else [f"f{i}" for i in range(len(kinds))]
-        )
-        position = list(named).index(position)
-    elif position < 0:
-        position += len(kinds)
-    return position if kinds[position] in _NUMBERS else None
+    place = field_place(record, position)
+    return place if place is not None and record.get_field_types()[place] in NUMBERS else None
 
 
 class ColumnReduceOperator(ReduceOperator):

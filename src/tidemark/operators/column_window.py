@@ -30,7 +30,7 @@ from tidemark.operators.column_aggregation import Accumulators, ColumnAggregatio
 from tidemark.operators.record_batches import BatchShape
 from tidemark.operators.window import WindowOperator, contents_of
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, Batch, ColumnBatch
-from tidemark.state.column_timers import ColumnTimers, DueWindow
+from tidemark.state.column_timers import ColumnTimers, DueWindow, by_key
 from tidemark.state.operator_state import OperatorStateStore
 from tidemark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
@@ -82,6 +82,9 @@ class ColumnWindowOperator(WindowOperator):
         self._names = spec.window_function.row_type.get_field_names()
         self._aggregation = ColumnAggregation(spec.aggregate)
         self._domain = EVENT_TIMERS if self._event_time else PROCESSING_TIMERS
+        assigner: Any = spec.assigner
+        self._size, self._offset = int(assigner._size), int(assigner._offset)
+        self._slide = int(getattr(assigner, "_slide", self._size))
         self._held: list[ColumnBatch] = []
         self._held_until = MAX_WATERMARK
 
@@ -129,10 +132,10 @@ class ColumnWindowOperator(WindowOperator):
         if first <= self._service.watermark or abs(first) > _FARTHEST:
             return False
         self._held.append(columns)
-        assigner: Any = self._assigner
-        slide = getattr(assigner, "_slide", self._size)
         # The last moment of the window that ends first behind the first record.
-        self._held_until = min(self._held_until, first + (assigner._offset + self._size - 1 - first) % slide)
+        self._held_until = min(
+            self._held_until, first + (self._offset + self._size - 1 - first) % self._slide
+        )
         if sum(map(len, self._held)) > _HELD:
             self._let_go()
         return True
@@ -161,8 +164,7 @@ class ColumnWindowOperator(WindowOperator):
         self._backend.start_batch(None)
         try:
             operands = self._aggregation.operands(columns.values)
-            watermark = self._service.watermark if self._event_time else MIN_WATERMARK
-            if len(starts) == len(stamps) and int(starts.min()) + self._size - 1 > watermark:
+            if len(starts) == len(stamps) and int(starts.min()) + self._size - 1 > self._passed:
                 self._add_rows(tokens, rows, starts, operands)
             else:
                 self._sort_out(columns, tokens, stamps, rows, starts, operands, out)
@@ -170,8 +172,9 @@ class ColumnWindowOperator(WindowOperator):
             self._backend.end_batch()
 
     @property
-    def _size(self) -> int:
-        return int(self._assigner._size)  # type: ignore[attr-defined]
+    def _passed(self) -> int:
+        """The event time that has passed; windows by the clock know none."""
+        return self._service.watermark if self._event_time else MIN_WATERMARK
 
     def _stamps(self, columns: ColumnBatch) -> Numbers:
         if not self._event_time:
@@ -193,10 +196,8 @@ class ColumnWindowOperator(WindowOperator):
 
     def _assigned(self, stamps: Numbers) -> tuple[Numbers | None, Numbers]:
         """Rows and starts of their windows, row by row, those of a row from the last one; None: each row has one."""
-        assigner: Any = self._assigner
-        size, offset = self._size, assigner._offset
-        slide = getattr(assigner, "_slide", size)
-        last = stamps - (stamps - offset) % slide
+        size, slide = self._size, self._slide
+        last = stamps - (stamps - self._offset) % slide
         if slide == size:
             return None, last
         starts = last[:, None] - slide * np.arange(-(-size // slide), dtype=np.int64)
@@ -240,7 +241,7 @@ class ColumnWindowOperator(WindowOperator):
     ) -> None:
         """Some rows are late, or in no window."""
         rows = np.arange(len(stamps)) if rows is None else rows
-        watermark = self._service.watermark if self._event_time else MIN_WATERMARK
+        watermark = self._passed
         lasts = starts + (self._size - 1)
         ahead = lasts > watermark
         behind = ~ahead & (lasts > watermark - self._lateness)
@@ -314,11 +315,7 @@ class ColumnWindowOperator(WindowOperator):
         """Emit windows whose end has come, as one batch, and drop those that lateness does not keep."""
         if not due:
             return
-        lengths = [len(tokens) for _, _, _, tokens in due]
-        times, starts, ends = [
-            np.repeat(np.array([window[part] for window in due], np.int64), lengths) for part in range(3)
-        ]
-        tokens = pa.concat_arrays([tokens for _, _, _, tokens in due])
+        times, starts, ends, tokens = by_key(due)
         self._backend.start_batch(None)
         try:
             keys = self._backend.column_keys(tokens, (starts, ends))

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from tidemark.api.field_key import FieldKey
-from tidemark.api.functions import KeySelector
+from tidemark.api.field_key import FieldKey, key_function
 from tidemark.api.graph import Edge, NodeKind, Ship
 from tidemark.errors import SlotLostError
 from tidemark.operators.routing import (
@@ -333,7 +332,7 @@ def _select_key(edge: Edge) -> Callable[[Any], Any]:
     """The key selector of an edge as a plain callable."""
     selector = edge.key_selector
     assert selector is not None
-    return selector.get_key if isinstance(selector, KeySelector) else selector
+    return key_function(selector)
 
 
 def slot_lost(slot: int) -> SlotLostError:

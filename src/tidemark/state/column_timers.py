@@ -8,7 +8,7 @@ columns, which never change, so that it costs as much as there are windows. In s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidemark.state.canonical import batch_borders, by_key_group
 from tidemark.state.descriptors import StateKind
+from tidemark.state.grouping import run_heads
 from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.namespace import NamespaceKind
 from tidemark.state.serializers.compatibility import dump_serializer_snapshot
@@ -27,12 +28,21 @@ from tidemark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 if TYPE_CHECKING:
     from tidemark.state.serializers.base import TypeSerializer
 
-__all__ = ["ColumnTimers", "DueWindow"]
+__all__ = ["ColumnTimers", "DueWindow", "by_key"]
 
 DueWindow = tuple[int, int, int, pa.Array]
 """Time, start and end of a window, and tokens of the keys whose window it is."""
 
 _Numbers = np.ndarray[Any, Any]
+
+
+def by_key(due: Sequence[DueWindow]) -> tuple[_Numbers, _Numbers, _Numbers, pa.Array]:
+    """Times, starts and ends of the windows of each key, and the tokens of the keys; there is a window."""
+    lengths = [len(tokens) for _, _, _, tokens in due]
+    times, starts, ends = [
+        np.repeat(np.array([window[part] for window in due], np.int64), lengths) for part in range(3)
+    ]
+    return times, starts, ends, pa.concat_arrays([tokens for _, _, _, tokens in due])
 
 
 class _WindowQueue:
@@ -176,11 +186,7 @@ class _FrozenTimers:
         """One row per key and window, sorted by key group."""
         if not self._due:
             return
-        tokens = pa.concat_arrays([tokens for _, _, _, tokens in self._due])
-        lengths = [len(tokens) for _, _, _, tokens in self._due]
-        times, starts, ends = [
-            np.repeat(np.array([due[part] for due in self._due], np.int64), lengths) for part in range(3)
-        ]
+        times, starts, ends, tokens = by_key(self._due)
         groups, order = by_key_group(tokens, self._key, self._max_parallelism)
         keys = KeyTokens(self._key)
         for first, last in batch_borders(groups):
@@ -197,10 +203,4 @@ class _FrozenTimers:
 
 def _runs(*columns: _Numbers) -> Iterator[tuple[int, int]]:
     """Where rows that are equal in all columns begin and end."""
-    length = len(columns[0])
-    if not length:
-        return
-    is_head = np.ones(length, np.bool_)
-    is_head[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    heads = [*np.flatnonzero(is_head).tolist(), length]
-    yield from pairwise(heads)
+    return pairwise([*run_heads(*columns).tolist(), len(columns[0])])

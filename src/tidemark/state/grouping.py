@@ -27,6 +27,16 @@ def row_order(codes: Numbers, groups: int) -> Numbers:
     return low[high]
 
 
+def run_heads(*columns: Numbers) -> Numbers:
+    """Where runs of rows that are equal in all columns begin."""
+    is_head = np.ones(len(columns[0]), np.bool_)
+    if len(is_head) > 1:
+        is_head[1:] = columns[0][1:] != columns[0][:-1]
+        for column in columns[1:]:
+            is_head[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(is_head)
+
+
 def cumulative_count(codes: Numbers, order: Numbers, counts: Numbers) -> Numbers:
     """How many rows of its group precede each row."""
     starts = np.cumsum(counts) - counts

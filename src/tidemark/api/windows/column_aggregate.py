@@ -17,13 +17,11 @@ from typing import Any
 from tidemark.api.functions import AggregateFunction, AllWindowFunction, WindowFunction
 from tidemark.api.windows.aggregations import Aggregation, AggregationKind
 from tidemark.errors import ConfigError, SerializationError
+from tidemark.types.fields import INTEGERS, NUMBERS, field_names, field_place
 from tidemark.types.row import row_of
 from tidemark.types.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
 
-__all__ = ["AllWindowRow", "ColumnAggregate", "Part", "PartKind", "WindowRow", "sum_in_range"]
-
-_INTEGERS = [Types.BYTE(), Types.SHORT(), Types.INT(), Types.LONG()]
-_NUMBERS = [*_INTEGERS, Types.FLOAT(), Types.DOUBLE()]
+__all__ = ["ITSELF", "AllWindowRow", "ColumnAggregate", "Part", "PartKind", "WindowRow", "sum_in_range"]
 
 ITSELF = -1
 """Place of a column that is the element itself."""
@@ -89,7 +87,6 @@ class ColumnAggregate(AggregateFunction):
         self.finals: list[tuple[AggregationKind, int, int]] = []
         for each in aggregations.values():
             self._add(each)
-        self.columns = sorted({part.place for part in self.parts if part.place is not None})
         self.accumulator_type = Types.TUPLE(
             [Types.LONG() if part.integer else Types.DOUBLE() for part in self.parts]
         )
@@ -98,19 +95,19 @@ class ColumnAggregate(AggregateFunction):
         kind = aggregation.kind
         place, column_type = self._column(aggregation)
         nullable = place not in (None, ITSELF) and (
-            isinstance(self._element, RowTypeInfo) or column_type not in _NUMBERS
+            isinstance(self._element, RowTypeInfo) or column_type not in NUMBERS
         )
         counted = self._part(Part(PartKind.COUNT, place if nullable else None))
         if kind is AggregationKind.COUNT:
             self.result_types.append(Types.LONG())
             self.finals.append((kind, counted, counted))
             return
-        if column_type not in _NUMBERS:
+        if column_type not in NUMBERS:
             raise ConfigError(
                 f"{aggregation!r} needs a column of numbers, not of {column_type}. Use aggregate() with an "
                 "AggregateFunction for others."
             )
-        integer = column_type in _INTEGERS
+        integer = column_type in INTEGERS
         part = {AggregationKind.MIN: PartKind.MIN, AggregationKind.MAX: PartKind.MAX}.get(kind, PartKind.SUM)
         number = self._part(Part(part, place, integer, counted))
         result: TypeInformation = Types.LONG() if integer else Types.DOUBLE()
@@ -133,26 +130,19 @@ class ColumnAggregate(AggregateFunction):
         if column is None:
             if aggregation.kind is AggregationKind.COUNT:
                 return None, None
-            if element not in _NUMBERS:
+            if element not in NUMBERS:
                 raise ConfigError(
                     f"{aggregation!r} is for streams of numbers; say which column of {element} you mean."
                 )
             return ITSELF, element
         if not isinstance(element, RowTypeInfo | TupleTypeInfo):
             raise ConfigError(f"{aggregation!r}: elements of {element} have no columns.")
-        types = element.get_field_types()
-        names = (
-            element.get_field_names()
-            if isinstance(element, RowTypeInfo)
-            else [f"f{at}" for at in range(len(types))]
-        )
-        if isinstance(column, str):
-            place = names.index(column) if column in names else len(names)
-        else:
-            place = column + len(names) if column < 0 else column
-        if not 0 <= place < len(names):
-            raise ConfigError(f"{aggregation!r}: {element} has no such column; it has {', '.join(names)}.")
-        return place, types[place]
+        place = field_place(element, column)
+        if place is None:
+            raise ConfigError(
+                f"{aggregation!r}: {element} has no such column; it has {', '.join(field_names(element))}."
+            )
+        return place, element.get_field_types()[place]
 
     def create_accumulator(self) -> tuple[Any, ...]:
         """Nothing counted."""

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.backends.columns.key_index import IntegerIndex, KeyIndex, Rows, index_for
+from tidemark.state.grouping import run_heads
 from tidemark.state.key_tokens import KeyTokens, key_serializer_for
 from tidemark.types.typeinfo import Types
 
@@ -64,9 +65,7 @@ class WindowIndex(KeyIndex):
     def _window_numbers(self, starts: Rows, ends: Rows) -> Rows:
         if not len(starts):
             return np.zeros(0, np.int64)
-        is_head = np.ones(len(starts), np.bool_)
-        is_head[1:] = (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1])
-        heads = np.flatnonzero(is_head)
+        heads = run_heads(starts, ends)
         lengths = np.diff(heads, append=len(starts))
         starts, ends = starts[heads], ends[heads]
         if len(heads) > _FEW_RUNS and (ends - starts == ends[0] - starts[0]).all():

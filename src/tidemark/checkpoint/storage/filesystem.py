@@ -17,7 +17,7 @@ from tidemark.checkpoint.storage.base import Storage
 from tidemark.checkpoint.storage.local_disk import LocalDisk, temporary_name
 from tidemark.checkpoint.storage.mapping import mapped
 from tidemark.errors import StorageError, StorageVerdict
-from tidemark.paths import is_local, local_path, name_of, parent, remote
+from tidemark.paths import abandon, is_local, local_path, name_of, parent, remote
 
 __all__ = ["PRIVATE", "FileSystemStorage", "within"]
 
@@ -211,9 +211,8 @@ class FileSystemStorage:
                 if not atomic:
                     fs.mv(target, remote)
         except BaseException:
-            # fsspec publishes on close even after an error, so what it published must go again.
-            with suppress(Exception):
-                getattr(file, "abandon", file.close)()
+            # Some publish on close even after an error, so what they published must go again.
+            abandon(file)
             with suppress(Exception):
                 fs.rm_file(target)
             raise

@@ -21,6 +21,7 @@ import xxhash
 from tidemark.clock import Clock, SystemClock, has_passed
 from tidemark.errors import ConfigError, StorageError
 from tidemark.formats.files import BinaryOutput, BulkWriter
+from tidemark.paths import abandon
 from tidemark.protocol.reports import TaskReport
 from tidemark.runtime.places import create_staged
 from tidemark.runtime.records import Records
@@ -69,7 +70,7 @@ class StagedOutput:
                 path=self.staged,
             ) from exc
         # As long as nobody finishes the file this holds it, so that it is never finalized by itself.
-        self._abandon = weakref.finalize(self, _abandon, self._stream)
+        self._abandon = weakref.finalize(self, abandon, self._stream)
         self._hash = xxhash.xxh3_128()
         self.size = 0
 
@@ -100,17 +101,6 @@ class StagedOutput:
         self._stream.close()
         self._abandon.detach()
         return StagedFile(self.staged, self.final, rows, self.size, self._hash.hexdigest())
-
-
-def _abandon(stream: Any) -> None:
-    """Give up a file that a failed attempt left open.
-
-    Remote files upload what they hold when they are finalized, which at the end of a process waits for ever: the
-    thread that uploads has ended by then.
-    """
-    with suppress(Exception):
-        stream.discard()
-        stream.closed = True
 
 
 class LineWriter(BulkWriter):
