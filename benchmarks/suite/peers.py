@@ -66,8 +66,12 @@ def python_of(environment: str) -> Path:
     return interpreter
 
 
-def drawn(script: str, folder: Path) -> bool:
-    """Let a script of the suite draw what is in a folder with matplotlib, which has an environment of its own.
+def drawn(script: str | Path, results: Path) -> bool:
+    """Let a script draw results with matplotlib, which has an environment of its own.
+
+    Args:
+        script: Of the suite by its name, another one by its path.
+        results: The folder, or file, that it gets as its argument.
 
     Returns:
         False if it could not; why is printed.
@@ -77,7 +81,9 @@ def drawn(script: str, folder: Path) -> bool:
     except PeerMissingError as exc:
         print(f"No plot: {exc}")
         return False
-    done = subprocess.run([str(interpreter), str(HERE / script), str(folder)], capture_output=True, text=True)
+    done = subprocess.run(
+        [str(interpreter), str(HERE / script), str(results)], capture_output=True, text=True
+    )
     if done.returncode:
         print(f"No plot: {done.stderr[-500:]}")
     return done.returncode == 0

@@ -187,17 +187,12 @@ def table(soaks: Sequence[Soak], warm_up_s: float) -> bool:
 
 
 def draw(results: Path) -> None:
-    """The picture, if matplotlib can be had; it lives in an environment of its own."""
+    """The picture, if matplotlib can be had."""
     sys.path.insert(0, str(_ROOT / "benchmarks"))
-    from suite.peers import PeerMissingError, python_of
+    from suite.peers import drawn
 
-    try:
-        interpreter = python_of("plot")
-    except PeerMissingError as exc:
-        print(f"No plot: {exc}")
-        return
-    subprocess.run([str(interpreter), str(Path(__file__).with_name("plot.py")), str(results)], check=True)
-    print(results.with_suffix(".png"))
+    if drawn(Path(__file__).with_name("plot.py"), results):
+        print(results.with_suffix(".png"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
