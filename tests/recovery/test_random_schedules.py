@@ -77,9 +77,21 @@ def test_a_timer_that_waits_for_the_next_watermark_still_waits_after_a_crash():
         assert "event" in run_schedule(schedule).difference(expected)
 
 
+def test_all_backends_and_modes_are_judged_by_one_run_without_crashes(capsys):
+    seed = min(range(50), key=lambda seed: len(random_schedule(seed).events))
+    with mock.patch("tidemark.testing.crashtest.run_schedule", wraps=run_schedule) as run:
+        assert main(["--start", str(seed), "--seeds", "1", "--backend", "all", "--mode", "all"]) == 0
+    peaceful, *others = [call.args for call in run.call_args_list]
+    assert peaceful == (random_schedule(seed).peaceful(),)
+    assert [tuple(place) for _, *place in others] == [
+        (backend, mode) for backend in ("heap", "incremental-heap", "rocksdb") for mode in MODES
+    ]
+    assert "6 schedules in" in capsys.readouterr().out
+
+
 def test_the_command_stops_when_the_time_is_over(capsys):
     assert main(["--seeds", "1000000", "--seconds", "0"]) == 0
-    assert capsys.readouterr().out.startswith("1 seeds on heap")
+    assert capsys.readouterr().out.startswith("1 seeds from 0 on heap (epochs), 1 schedules in")
 
 
 def test_a_wrong_model_fails_the_seed():

@@ -2,13 +2,14 @@
 
 ::
 
-    python -m tidemark.testing.crashtest --seeds 1000 [--start 0] [--backend heap|incremental-heap|rocksdb]
-        [--mode epochs|continuous] [--seconds 60]
+    python -m tidemark.testing.crashtest --seeds 1000 [--start 0] [--backend heap|incremental-heap|rocksdb|all]
+        [--mode epochs|continuous|all] [--seconds 60]
 
 What is compared: the output of every branch and key in order (state is part of it: at the end every key
 empties its state into the output), what operator state held, what the sink committed, and, against a model
 that shares no code with the library, counts and window contents. A seed that fails is printed with the
-command that runs it again.
+command that runs it again. With `all` a seed is a schedule on each backend and in each mode, all of them compared
+with the same run without crashes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import argparse
 import itertools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,11 @@ from tidemark.testing.crash_job import LATENESS, WINDOW, build_crash_job, close_
 from tidemark.testing.scripts import AT, WATERMARK, run_script
 from tidemark.testing.strategies import Schedule, random_schedule
 
-__all__ = ["Mismatch", "Outcome", "check_seed", "main", "model_of", "run_schedule"]
+__all__ = ["Mismatch", "Outcome", "check_seed", "main", "mismatches", "model_of", "run_schedule"]
+
+BACKENDS = ("heap", "incremental-heap", "rocksdb")
+MODES = ("epochs", "continuous")
+ALL = "all"
 
 _runs = itertools.count()
 
@@ -100,16 +105,27 @@ def check_seed(seed: int, backend: str = "heap", mode: str = "epochs") -> None:
     Raises:
         Mismatch: With the seed, the schedule and the command that runs it again.
     """
+    for problem in mismatches(seed, [(backend, mode)]):
+        raise problem
+
+
+def mismatches(seed: int, places: Sequence[tuple[str, str]]) -> Iterator[Mismatch]:
+    """What went wrong with the schedule of a seed on some backends in some modes, against one oracle and the model."""
     schedule = random_schedule(seed)
     expected = run_schedule(schedule.peaceful())
-    problem = _against_model(schedule, expected)
-    if problem is None:
+    if problem := _against_model(schedule, expected):
+        yield Mismatch(_story(schedule, *places[0], problem))
+        return
+    for backend, mode in places:
         try:
             problem = run_schedule(schedule, backend, mode).difference(expected)
         except Exception as exc:
-            raise Mismatch(_story(schedule, backend, mode, f"{type(exc).__name__}: {exc}")) from exc
-    if problem is not None:
-        raise Mismatch(_story(schedule, backend, mode, problem))
+            mismatch = Mismatch(_story(schedule, backend, mode, f"{type(exc).__name__}: {exc}"))
+            mismatch.__cause__ = exc
+            yield mismatch
+        else:
+            if problem is not None:
+                yield Mismatch(_story(schedule, backend, mode, problem))
 
 
 def _story(schedule: Schedule, backend: str, mode: str, problem: str) -> str:
@@ -184,23 +200,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seeds", type=int, default=100, help="how many (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first one (default: %(default)s)")
-    parser.add_argument("--backend", choices=("heap", "incremental-heap", "rocksdb"), default="heap")
-    parser.add_argument("--mode", choices=("epochs", "continuous"), default="epochs")
+    parser.add_argument("--backend", choices=(*BACKENDS, ALL), default="heap")
+    parser.add_argument("--mode", choices=(*MODES, ALL), default="epochs")
     parser.add_argument("--seconds", type=float, default=None, help="stop after this time")
     options = parser.parse_args(arguments)
+    backends = BACKENDS if options.backend == ALL else (options.backend,)
+    modes = MODES if options.mode == ALL else (options.mode,)
+    places = [(backend, mode) for backend in backends for mode in modes]
     began = time.monotonic()
     failed = done = 0
     for seed in range(options.start, options.start + options.seeds):
-        try:
-            check_seed(seed, options.backend, options.mode)
-        except Mismatch as exc:
+        for problem in mismatches(seed, places):
             failed += 1
-            print(exc, file=sys.stderr, flush=True)
+            print(problem, file=sys.stderr, flush=True)
         done += 1
         if options.seconds is not None and time.monotonic() - began >= options.seconds:
             break
     took = time.monotonic() - began
-    print(f"{done} seeds on {options.backend} ({options.mode}) in {took:.1f} s, {failed} failed")
+    print(
+        f"{done} seeds from {options.start} on {options.backend} ({options.mode}), {done * len(places)} schedules "
+        f"in {took:.1f} s, {failed} failed"
+    )
     return 1 if failed else 0
 
 
