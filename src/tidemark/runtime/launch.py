@@ -15,6 +15,7 @@ from typing import Any
 
 from tidemark.rpc import socket_base
 from tidemark.scratch import ScratchDirectory, sweep_scratch
+from tidemark.slot.allocator import FEW_ARENAS
 from tidemark.tls import TlsFiles, client_side
 
 __all__ = ["client_tls", "launch_slots", "shipped_files", "tls_on_worker"]
@@ -49,7 +50,11 @@ def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
             start_new_session=True,
             pass_fds=(scratch.fileno(),),
             cwd=shipped_files() if setting.pop("shipped_files", False) else scratch.name,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env={
+                **FEW_ARENAS,
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            },
         )
     scratch.hand_over()
     assert process.stdin is not None

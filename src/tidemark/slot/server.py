@@ -32,6 +32,7 @@ from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotMemoryUse, SlotReady
 from tidemark.protocol.frames import CutRequest
 from tidemark.rpc import EVENT, Handlers, Incoming, Server, ServerThreads
+from tidemark.slot.allocator import FreeMemory
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
 from tidemark.slot.memory_watch import MemoryWatch, resident_bytes
@@ -86,6 +87,7 @@ class SlotServer:
             )
             self._listeners.append(tcp)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        self._free_memory = FreeMemory(time.monotonic)
         self._work: _Requests = queue.SimpleQueue()
         self._questions: _Requests = queue.SimpleQueue()
         self._control: SharedConnection | None = None
@@ -225,6 +227,7 @@ class SlotServer:
     def _write(self, request: CutRequest) -> None:
         barriers = self._host.barrier_times(request.checkpoint_id)
         self._event(acknowledgement(self._settings["slot"], request, self._host.write, barriers))
+        self._free_memory.give_back()
 
     def _event(self, event: SlotEvent) -> None:
         control = self._control
