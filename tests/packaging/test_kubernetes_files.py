@@ -8,8 +8,8 @@ import yaml
 from tests.docs.markdown import ROOT
 
 from tidemark.config import Configuration, Options
-from tidemark.config.modes import HighAvailability
 from tidemark.config.loader import load_environment
+from tidemark.config.modes import HighAvailability
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 
