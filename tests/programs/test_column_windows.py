@@ -99,12 +99,20 @@ def test_windows_of_every_kind(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", [HashMapStateBackend, EmbeddedRocksDBStateBackend])
-def test_windows_survive_crashes_and_another_parallelism(backend: Any) -> None:
+@pytest.mark.parametrize(
+    ("assigner", "windows"),
+    [
+        (TumblingEventTimeWindows.of(Time.milliseconds(10)), [(0, 10), (0, 10), (10, 20)]),
+        (EventTimeSessionWindows.with_gap(Time.milliseconds(5)), [(1, 8), (1, 9), (11, 18)]),
+    ],
+    ids=["tumbling", "sessions"],
+)
+def test_windows_survive_crashes_and_another_parallelism(assigner: Any, windows: Any, backend: Any) -> None:
     def build(stream: Any) -> Any:
         return (
             stream.map(lambda value: value, Types.TUPLE([Types.LONG(), Types.LONG()]))
             .key_by(field(0), Types.LONG())
-            .window(TumblingEventTimeWindows.of(Time.milliseconds(10)))
+            .window(assigner)
             .allowed_lateness(5)
             .aggregate(n=count(), total=sum_(1))
             .map(tuple)
@@ -125,7 +133,7 @@ def test_windows_survive_crashes_and_another_parallelism(backend: Any) -> None:
         configuration=Configuration.from_dict({"state.backend.incremental": "true"}),
     )
 
-    expected = [
-        each for key in range(6) for each in ((key, 0, 10, 3, 6), (key, 0, 10, 4, 10), (key, 10, 20, 3, 36))
+    results = [
+        (*bounds, *figures) for bounds, figures in zip(windows, [(3, 6), (4, 10), (3, 36)], strict=True)
     ]
-    assert sorted(found) == sorted(expected)
+    assert sorted(found) == sorted([(key, *result) for key in range(6) for result in results])

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.campaign import examples
 
 from tidemark import (
     Aggregation,
     EmbeddedRocksDBStateBackend,
+    EventTimeSessionWindows,
     HashMapStateBackend,
     OutputTag,
     Row,
@@ -29,6 +31,7 @@ from tidemark.api.specs import WindowSpec
 from tidemark.api.windows.column_aggregate import ColumnAggregate, WindowRow
 from tidemark.errors import SerializationError
 from tidemark.operators import column_window
+from tidemark.operators.column_session_window import column_window_operator
 from tidemark.operators.column_window import ColumnWindowOperator
 from tidemark.operators.window import WindowOperator
 from tidemark.testing import OneInputHarness
@@ -36,23 +39,30 @@ from tidemark.testing import OneInputHarness
 RECORD = Types.ROW_NAMED(["k", "i", "d"], [Types.LONG(), Types.INT(), Types.DOUBLE()])
 LATE = OutputTag("late", RECORD)
 _DOUBLES = st.sampled_from([0.0, -0.0, float("nan"), float("inf"), 0.1, 1e17, -1e17, 3.5])
-_ROWS = st.builds(
-    lambda k, i, d: Row(k=k, i=i, d=d),
-    st.integers(0, 3),
-    st.none() | st.integers(-100, 100),
-    st.none() | _DOUBLES | st.floats(width=32, allow_nan=False),
-)
 _KINDS = st.sampled_from([sum_, count, min_, max_, avg])
 _AGGREGATIONS = st.lists(
     st.builds(lambda kind, column: kind(column), _KINDS, st.sampled_from(["i", "d"])), min_size=1, max_size=4
 )
-_STEPS = st.lists(
-    st.tuples(st.just("rows"), st.lists(st.tuples(_ROWS, st.integers(0, 60)), min_size=1, max_size=12))
-    | st.tuples(st.just("watermark"), st.integers(-5, 70))
-    | st.tuples(st.just("restart"), st.none()),
-    min_size=1,
-    max_size=8,
-)
+
+
+def steps_of(doubles: Any, max_size: int = 8) -> Any:
+    """Random steps; `doubles` are the values of column `d`."""
+    rows = st.builds(
+        lambda k, i, d: Row(k=k, i=i, d=d),
+        st.integers(0, 3),
+        st.none() | st.integers(-100, 100),
+        st.none() | doubles,
+    )
+    return st.lists(
+        st.tuples(st.just("rows"), st.lists(st.tuples(rows, st.integers(0, 60)), min_size=1, max_size=12))
+        | st.tuples(st.just("watermark"), st.integers(-5, 70))
+        | st.tuples(st.just("restart"), st.none()),
+        min_size=1,
+        max_size=max_size,
+    )
+
+
+_STEPS = steps_of(_DOUBLES | st.floats(width=32, allow_nan=False))
 _WINDOWS = st.one_of(
     st.builds(lambda size: TumblingEventTimeWindows.of(Time.milliseconds(size)), st.integers(1, 25)),
     st.builds(
@@ -61,6 +71,11 @@ _WINDOWS = st.one_of(
         st.integers(1, 25),
     ),
 )
+_SESSIONS = st.builds(
+    lambda gap: EventTimeSessionWindows.with_gap(Time.milliseconds(gap)), st.sampled_from([1, 3, 8, 20])
+)
+_EXACT = st.sampled_from([0.0, -0.0, float("nan"), float("inf"), 0.25, 1e6, -1e6, 3.5])
+"""Sums of these do not depend on the order, which merging sessions do not define."""
 
 
 @dataclass
@@ -72,7 +87,7 @@ class Program:
     aggregations: dict[str, Aggregation]
     tag: OutputTag | None = LATE
 
-    def operator(self, form: type[WindowOperator]) -> WindowOperator:
+    def operator(self, form: Any) -> WindowOperator:
         function = ColumnAggregate(self.aggregations, RECORD)
         names = ["k", "window_start", "window_end", *function.names]
         row = Types.ROW_NAMED(names, [Types.LONG()] * 3 + function.result_types)
@@ -86,12 +101,13 @@ class Program:
             function_kind="apply",
             element_type=RECORD,
         )
-        return form(spec, Types.LONG())
+        operator: WindowOperator = form(spec, Types.LONG())
+        return operator
 
-    def harness(self, form: type[WindowOperator], backend: Any) -> Any:
+    def harness(self, form: Any, backend: Any) -> Any:
         operator = self.operator(form)
         harness = OneInputHarness(operator, lambda row: row["k"], Types.LONG(), state_backend=backend())
-        assert operator.columnar == (form is ColumnWindowOperator)
+        assert operator.columnar == (form is not WindowOperator)
         return harness
 
 
@@ -125,27 +141,45 @@ def seen(program: Program, steps: Any, forms: list[Any], backend: Any) -> list[l
 @given(_WINDOWS, st.sampled_from([0, 7, 30]), _AGGREGATIONS, _STEPS, st.sampled_from([0, 7, 256]))
 @settings(max_examples=40)
 def test_columns_and_records_agree(assigner: Any, lateness: int, chosen: Any, steps: Any, small: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_window, "_SMALL", small)
-        patch.setattr(column_window, "_HELD", 2 * small)
-        columns_and_records_agree(assigner, lateness, chosen, steps)
+    columns_and_records_agree(assigner, lateness, chosen, steps, small)
 
 
-def columns_and_records_agree(assigner: Any, lateness: int, chosen: Any, steps: Any) -> None:
+@given(
+    _SESSIONS,
+    st.sampled_from([0, 7, 30]),
+    _AGGREGATIONS,
+    steps_of(_EXACT, max_size=12),
+    st.sampled_from([0, 7, 256]),
+)
+@settings(max_examples=examples(80))
+def test_sessions_by_column_and_by_record_agree(
+    assigner: Any, lateness: int, chosen: Any, steps: Any, small: int
+) -> None:
+    columns_and_records_agree(assigner, lateness, chosen, steps, small)
+
+
+def columns_and_records_agree(assigner: Any, lateness: int, chosen: Any, steps: Any, small: int) -> None:
     program = Program(assigner, lateness, {f"r{at}": each for at, each in enumerate(chosen)})
     by_record = seen(program, steps, [WindowOperator], HashMapStateBackend)
 
-    assert seen(program, steps, [ColumnWindowOperator], HashMapStateBackend) == by_record
-    # Through savepoints from one form to the other and back.
-    assert seen(program, steps, [ColumnWindowOperator, WindowOperator], HashMapStateBackend) == by_record
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_window, "_SMALL", small)
+        patch.setattr(column_window, "_HELD", 2 * small)
+        # The last two go through savepoints from one form to the other and back.
+        for forms in (
+            [column_window_operator],
+            [column_window_operator, WindowOperator],
+            [WindowOperator, column_window_operator],
+        ):
+            assert seen(program, steps, forms, HashMapStateBackend) == by_record
 
 
-@given(_WINDOWS, st.sampled_from([0, 7]), _STEPS)
-@settings(max_examples=6)
+@given(_WINDOWS | _SESSIONS, st.sampled_from([0, 7]), steps_of(_EXACT))
+@settings(max_examples=10)
 def test_columns_on_rocksdb_agree(assigner: Any, lateness: int, steps: Any) -> None:
     program = Program(assigner, lateness, {"a": sum_("i"), "b": avg("d"), "c": max_("d"), "d": count()})
     by_record = seen(program, steps, [WindowOperator], HashMapStateBackend)
-    forms = [ColumnWindowOperator, WindowOperator]
+    forms = [column_window_operator, WindowOperator]
 
     assert seen(program, steps, forms, EmbeddedRocksDBStateBackend) == by_record
 

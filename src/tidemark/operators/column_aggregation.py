@@ -66,6 +66,22 @@ class ColumnAggregation:
                 made.append(_exact_sums(keys, numbers, begin))
         return self._end(made)
 
+    def merged(self, held: Accumulators, places: Numbers, others: Accumulators) -> Accumulators:
+        """Accumulators with others merged into them.
+
+        Args:
+            held: One of each key.
+            places: The key, by its position, into whose accumulator each of the others goes.
+            others: Of which nothing is left.
+        """
+        made = []
+        for part, begin, numbers in zip(self._parts, self._begin(held), self._begin(others), strict=True):
+            if _is_plain(part, numbers, begin):
+                made.append(fold(_UFUNCS[part.kind], places, numbers, begin))
+            else:
+                made.append(_in_range(fold(np.add, places, numbers.astype(object), begin.astype(object))))
+        return self._end(made)
+
     def _begin(self, held: Accumulators) -> list[Numbers]:
         return [
             np.where(held[part.counted] > 0, each, _neutral(part)) if _is_extreme(part) else each
@@ -143,4 +159,9 @@ def _is_plain(part: Part, numbers: Numbers, begin: Numbers) -> bool:
 def _exact_sums(keys: Keys, numbers: Numbers, begin: Numbers) -> Numbers:
     """Running sums as Python adds them up."""
     sums = keys.running(np.add, numbers.astype(object), begin.astype(object))
+    return _in_range(sums)
+
+
+def _in_range(sums: Numbers) -> Numbers:
+    """Sums that Python made, if all are integers of 64 bits."""
     return np.fromiter([sum_in_range(each) for each in sums.tolist()], np.int64, len(sums))

@@ -1,5 +1,7 @@
 """Tumbling and sliding windows by column: batches are combined by key and window, due windows leave as one batch.
 
+Sessions, which are built on this, are in `column_session_window`.
+
 State and timers are those of the record form (`operators.window`), under the same names and of the same types: a
 savepoint of either starts the other. Batch mode, and backends that keep no columns, use that form; so do windows with
 a trigger of their own, for which this operator is not made.
@@ -23,6 +25,7 @@ from tidemark.api.windows.assigners import (
     TumblingProcessingTimeWindows,
 )
 from tidemark.api.windows.column_aggregate import AllWindowRow, ColumnAggregate, WindowRow
+from tidemark.api.windows.sessions import EventTimeSessionWindows, ProcessingTimeSessionWindows
 from tidemark.api.windows.triggers import EventTimeTrigger, ProcessingTimeTrigger
 from tidemark.errors import SerializationError
 from tidemark.operators.base import OperatorEnvironment, Output
@@ -48,8 +51,10 @@ Numbers = np.ndarray[Any, Any]
 _TRIGGERS: dict[type[Any], type[Any]] = {
     TumblingEventTimeWindows: EventTimeTrigger,
     SlidingEventTimeWindows: EventTimeTrigger,
+    EventTimeSessionWindows: EventTimeTrigger,
     TumblingProcessingTimeWindows: ProcessingTimeTrigger,
     SlidingProcessingTimeWindows: ProcessingTimeTrigger,
+    ProcessingTimeSessionWindows: ProcessingTimeTrigger,
 }
 """Windows that end at a time of their own, and the triggers that do nothing but wait for it."""
 _SMALL = 256
@@ -82,18 +87,24 @@ class ColumnWindowOperator(WindowOperator):
         self._names = spec.window_function.row_type.get_field_names()
         self._aggregation = ColumnAggregation(spec.aggregate)
         self._domain = EVENT_TIMERS if self._event_time else PROCESSING_TIMERS
-        assigner: Any = spec.assigner
-        self._size, self._offset = int(assigner._size), int(assigner._offset)
-        self._slide = int(getattr(assigner, "_slide", self._size))
         self._held: list[ColumnBatch] = []
         self._held_until = MAX_WATERMARK
+        self._measure(spec.assigner)
+
+    def _measure(self, assigner: Any) -> None:
+        """Find out how long windows are."""
+        self._size, self._offset = int(assigner._size), int(assigner._offset)
+        self._slide = int(getattr(assigner, "_slide", self._size))
 
     def setup(self, environment: OperatorEnvironment) -> None:
         """Attach to the host, which decides whether there are columns."""
         super().setup(environment)
         self.columnar = not environment.batch_mode and self._backend.by_column
+        self._make_timers()
+
+    def _make_timers(self) -> None:
         parameters = self._backend.parameters
-        self._window_timers = ColumnTimers(parameters.key_serializer, parameters.max_parallelism)
+        self._window_timers: Any = ColumnTimers(parameters.key_serializer, parameters.max_parallelism)
 
     def _restore(self, restored: RestoredState) -> None:
         if not self.columnar:
@@ -132,13 +143,14 @@ class ColumnWindowOperator(WindowOperator):
         if first <= self._service.watermark or abs(first) > _FARTHEST:
             return False
         self._held.append(columns)
-        # The last moment of the window that ends first behind the first record.
-        self._held_until = min(
-            self._held_until, first + (self._offset + self._size - 1 - first) % self._slide
-        )
+        self._held_until = min(self._held_until, self._first_end(first))
         if sum(map(len, self._held)) > _HELD:
             self._let_go()
         return True
+
+    def _first_end(self, first: int) -> int:
+        """The last moment of the window that ends first behind the first record."""
+        return first + (self._offset + self._size - 1 - first) % self._slide
 
     def _let_go(self) -> None:
         """Put what was held back into windows; all of these are in front of the watermark, so that none fires."""
@@ -155,11 +167,7 @@ class ColumnWindowOperator(WindowOperator):
         super().advance_watermark(watermark, out)
 
     def _put(self, columns: ColumnBatch, out: Output) -> None:
-        tokens = columns.keys
-        if self._spec.all_windows:
-            tokens = pa.array(np.zeros(len(columns), np.int8))
-        assert tokens is not None
-        stamps = self._stamps(columns)
+        tokens, stamps = self._tokens_of(columns), self._stamps(columns)
         rows, starts = self._assigned(stamps)
         self._backend.start_batch(None)
         try:
@@ -170,6 +178,12 @@ class ColumnWindowOperator(WindowOperator):
                 self._sort_out(columns, tokens, stamps, rows, starts, operands, out)
         finally:
             self._backend.end_batch()
+
+    def _tokens_of(self, columns: ColumnBatch) -> pa.Array:
+        if self._spec.all_windows:
+            return pa.array(np.zeros(len(columns), np.int8))
+        assert columns.keys is not None
+        return columns.keys
 
     @property
     def _passed(self) -> int:

@@ -33,7 +33,8 @@ from tidemark.operators.co import (
     KeyedCoProcessOperator,
 )
 from tidemark.operators.column_reduce import ColumnReduceOperator, reduces_by_column
-from tidemark.operators.column_window import ColumnWindowOperator, windows_by_column
+from tidemark.operators.column_session_window import column_window_operator
+from tidemark.operators.column_window import windows_by_column
 from tidemark.operators.function_operator import PassThroughOperator
 from tidemark.operators.keyed import (
     KeyedFilterOperator,
@@ -103,7 +104,7 @@ def create_operator(
         case BroadcastProcessSpec():
             return BroadcastOperator(spec.function, spec.descriptors)
         case WindowSpec() if windows_by_column(spec):
-            return ColumnWindowOperator(spec, key_type)
+            return column_window_operator(spec, key_type)
         case WindowSpec():
             return WindowOperator(spec, key_type)
         case QueryableSpec():

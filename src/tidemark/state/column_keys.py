@@ -107,6 +107,15 @@ class Keys(KeySet):
         super().__init__(column, firsts, places, tokens, batch)
         self.codes = codes
 
+    def of_rows(self, codes: Numbers) -> Keys:
+        """The same keys, in the same order, for other rows; `codes` tells whose each is, and every key has one."""
+        import pyarrow as pa
+
+        firsts = np.empty(len(self), np.int64)
+        firsts[codes[::-1]] = np.arange(len(codes))[::-1]
+        column = self.token_column.take(pa.array(codes))
+        return Keys(column, codes, firsts, self.places, self._tokens, self.batch)
+
     @cached_property
     def order(self) -> Numbers:
         """The rows grouped by key, in their own order within a key."""

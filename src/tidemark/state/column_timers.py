@@ -8,7 +8,8 @@ columns, which never change, so that it costs as much as there are windows. In s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +29,17 @@ from tidemark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 if TYPE_CHECKING:
     from tidemark.state.serializers.base import TypeSerializer
 
-__all__ = ["ColumnTimers", "DueWindow", "by_key"]
+__all__ = ["ColumnTimers", "DueWindow", "TimerColumns", "by_key", "frozen_timers", "read_timers"]
 
 DueWindow = tuple[int, int, int, pa.Array]
 """Time, start and end of a window, and tokens of the keys whose window it is."""
 
 _Numbers = np.ndarray[Any, Any]
+TimerColumns = tuple[_Numbers, _Numbers, _Numbers, pa.Array]
+"""Times, starts and ends of windows, and tokens of the keys whose windows they are, row by row."""
 
 
-def by_key(due: Sequence[DueWindow]) -> tuple[_Numbers, _Numbers, _Numbers, pa.Array]:
+def by_key(due: Sequence[DueWindow]) -> TimerColumns:
     """Times, starts and ends of the windows of each key, and the tokens of the keys; there is a window."""
     lengths = [len(tokens) for _, _, _, tokens in due]
     times, starts, ends = [
@@ -137,16 +140,12 @@ class ColumnTimers:
 
     def cut(self) -> list[StateTable]:
         """Freeze all timers; the tables may be read from another thread."""
-        key = dump_serializer_snapshot(self._key)
-        return [
-            _FrozenTimers(
-                StateMeta(name, StateKind.TIMER, key, b"", None, NamespaceKind.WINDOW),
-                self._key,
-                queue.freeze(),
-                self._max_parallelism,
-            )
-            for name, queue in self._queues.items()
-        ]
+        due = {name: queue.freeze() for name, queue in self._queues.items()}
+        return frozen_timers(
+            self._key,
+            self._max_parallelism,
+            {name: partial(by_key, windows) for name, windows in due.items() if windows},
+        )
 
     def restore_table(self, meta: StateMeta, batches: Iterable[pa.RecordBatch]) -> None:
         """Take over timers of one domain (rows of this subtask's key groups only).
@@ -154,39 +153,72 @@ class ColumnTimers:
         Raises:
             StateMigrationException: The type of the keys has changed.
         """
-        resolution = resolve_key_compatibility(meta.key, self._key)
-        resolution.require_compatible(meta.name, role="key")
-        tokens = KeyTokens(resolution.reader)
         queue = self._queues[EVENT_TIMERS if meta.name == EVENT_TIMERS else PROCESSING_TIMERS]
-        for batch in batches:
-            times, starts, ends = [
-                batch.column(name).to_numpy(zero_copy_only=False)
-                for name in ("timestamp", "window_start", "window_end")
-            ]
+        for times, starts, ends, keys in read_timers(meta, batches, self._key):
             order = np.lexsort((ends, starts, times))
-            times, starts, ends = times[order], starts[order], ends[order]
-            keys = tokens.of_key_column(batch.column("key")).take(pa.array(order))
+            times, starts, ends, keys = times[order], starts[order], ends[order], keys.take(pa.array(order))
             for first, last in _runs(times, starts, ends):
                 queue.add(int(times[first]), (int(starts[first]), int(ends[first])), keys[first:last])
+
+
+def read_timers(
+    meta: StateMeta, batches: Iterable[pa.RecordBatch], key: TypeSerializer[Any]
+) -> Iterator[TimerColumns]:
+    """Timers of windows out of a snapshot.
+
+    Raises:
+        StateMigrationException: The type of the keys has changed.
+    """
+    resolution = resolve_key_compatibility(meta.key, key)
+    resolution.require_compatible(meta.name, role="key")
+    tokens = KeyTokens(resolution.reader)
+    for batch in batches:
+        times, starts, ends = [
+            batch.column(name).to_numpy(zero_copy_only=False)
+            for name in ("timestamp", "window_start", "window_end")
+        ]
+        yield times, starts, ends, tokens.of_key_column(batch.column("key"))
+
+
+def frozen_timers(
+    key: TypeSerializer[Any], max_parallelism: int, columns: Mapping[str, Callable[[], TimerColumns]]
+) -> list[StateTable]:
+    """Timers of windows as tables of a snapshot, one of each domain; `columns` are made when they are written."""
+    snapshot = dump_serializer_snapshot(key)
+    return [
+        _FrozenTimers(
+            StateMeta(name, StateKind.TIMER, snapshot, b"", None, NamespaceKind.WINDOW),
+            key,
+            columns.get(name),
+            max_parallelism,
+        )
+        for name in (EVENT_TIMERS, PROCESSING_TIMERS)
+    ]
 
 
 class _FrozenTimers:
     """Timers of one domain at a cut, as a canonical table."""
 
     def __init__(
-        self, meta: StateMeta, key: TypeSerializer[Any], due: list[DueWindow], max_parallelism: int
+        self,
+        meta: StateMeta,
+        key: TypeSerializer[Any],
+        columns: Callable[[], TimerColumns] | None,
+        max_parallelism: int,
     ) -> None:
         self.meta = meta
         self.schema = state_schema(meta, key, None)
         self._key = key
-        self._due = due
+        self._columns = columns
         self._max_parallelism = max_parallelism
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """One row per key and window, sorted by key group."""
-        if not self._due:
+        if self._columns is None:
             return
-        times, starts, ends, tokens = by_key(self._due)
+        times, starts, ends, tokens = self._columns()
+        if not len(times):
+            return
         groups, order = by_key_group(tokens, self._key, self._max_parallelism)
         keys = KeyTokens(self._key)
         for first, last in batch_borders(groups):

@@ -7,7 +7,9 @@ import pytest
 
 from tidemark import (
     EmbeddedRocksDBStateBackend,
+    EventTimeSessionWindows,
     HashMapStateBackend,
+    ProcessingTimeSessionWindows,
     Row,
     Time,
     TumblingEventTimeWindows,
@@ -19,7 +21,8 @@ from tidemark import (
 from tidemark.api.specs import WindowSpec
 from tidemark.api.windows.column_aggregate import ColumnAggregate, WindowRow
 from tidemark.backends.columns.window_index import WindowIndex
-from tidemark.operators.column_window import ColumnWindowOperator, windows_by_column
+from tidemark.operators.column_session_window import column_window_operator
+from tidemark.operators.column_window import windows_by_column
 from tidemark.state.key_tokens import KeyTokens, key_serializer_for
 from tidemark.testing import OneInputHarness
 
@@ -42,7 +45,7 @@ def harness_of(
     )
     assert windows_by_column(spec)
     return OneInputHarness(
-        ColumnWindowOperator(spec, key_type),
+        column_window_operator(spec, key_type),
         key or (lambda pair: pair[0]),
         key_type,
         state_backend=backend(),
@@ -135,3 +138,79 @@ def test_windows_of_the_clock_end_by_the_clock() -> None:
     ]
     assert harness.num_keyed_state_entries() == 0
     harness.close()
+
+
+def test_sessions_of_the_clock_end_by_the_clock() -> None:
+    harness = harness_of(ProcessingTimeSessionWindows.with_gap(Time.milliseconds(10)))
+    harness.set_processing_time(3)
+    harness.process_elements([(1, 5), (2, 6), (1, 7)])
+    savepoint = harness.savepoint()
+    harness.close()
+    harness = harness_of(ProcessingTimeSessionWindows.with_gap(Time.milliseconds(10)))
+    harness.initialize_state(savepoint)
+    harness.set_processing_time(8)
+    harness.process_element((2, 1))
+    assert harness._operator.next_processing_timer() == 12
+    harness.set_processing_time(12)
+    assert [tuple(row) for row in harness.output()] == [(1, 3, 13, 2, 12)]
+    assert harness._operator.next_processing_timer() == 17
+    harness.set_processing_time(17)
+
+    assert [tuple(row) for row in harness.output()] == [(2, 3, 18, 2, 7)]
+    assert harness.num_keyed_state_entries() == 0
+    assert harness._operator.next_processing_timer() is None
+    harness.close()
+
+
+@pytest.mark.parametrize("backend", [HashMapStateBackend, EmbeddedRocksDBStateBackend])
+def test_a_key_is_forgotten_with_its_sessions(backend: Any) -> None:
+    pair_key = Types.TUPLE([Types.LONG(), Types.STRING()])
+    harness = harness_of(
+        EventTimeSessionWindows.with_gap(Time.milliseconds(10)),
+        pair_key,
+        lambda pair: (pair[0], "k"),
+        backend,
+    )
+    harness.process_elements([(1, 5), (2, 6), (1, 7), (1, 8)], [1, 1, 2, 30])
+
+    erased = harness._operator.erase_key(key_serializer_for(pair_key).key_bytes((1, "k")))
+    assert erased == {"window-contents": 2, "merging-window-set": 1, "_timers/event": 2}
+    harness.process_element((1, 100), 3)
+    harness.end_input()
+    assert sorted([tuple(row) for row in harness.output()]) == [
+        ((1, "k"), 3, 13, 1, 100),
+        ((2, "k"), 1, 11, 1, 6),
+    ]
+    harness.close()
+
+
+def test_many_sessions_come_and_go_while_cuts_are_pending() -> None:
+    harness = harness_of(EventTimeSessionWindows.with_gap(Time.milliseconds(10)))
+    rng, held, found = np.random.default_rng(3), [], []
+    pending = []
+    for step in range(12):
+        stamps = rng.integers(step * 40, step * 40 + 60, 900)
+        keys = rng.integers(0, 4000, 900) + step * 2000
+        harness.process_elements([(int(key), 1) for key in keys], [int(stamp) for stamp in stamps])
+        held += list(zip(keys.tolist(), stamps.tolist(), strict=True))
+        cut = harness._operator.cut(step, 0)
+        timers = sum(batch.num_rows for batch in cut.timers[0].batches())
+        harness.process_watermark(step * 40 - 1)
+        pending.append((cut, timers))
+        found += harness.output()
+    # Cuts show what was there at the barrier.
+    for cut, timers in pending:
+        assert sum(batch.num_rows for batch in cut.timers[0].batches()) == timers
+        cut.release()
+    harness.end_input()
+    found = sorted([tuple(row)[:4] for row in [*found, *harness.output()]])
+    harness.close()
+
+    expected: list[list[int]] = []
+    for key, stamp in sorted(held):
+        if expected and expected[-1][0] == key and stamp <= expected[-1][2]:
+            expected[-1][2:] = [stamp + 10, expected[-1][3] + 1]
+        else:
+            expected.append([key, stamp, stamp + 10, 1])
+    assert found == [tuple(each) for each in expected]
+    assert len(found) > 8000
