@@ -19,6 +19,7 @@ ENVIRONMENTS: dict[str, list[str]] = {
     "flink": ["apache-flink"],
     "bytewax": ["bytewax", "numpy"],
     "quix": ["quixstreams", "numpy"],
+    "pathway": ["pathway", "numpy"],
     "plot": ["matplotlib"],
 }
 """What pip installs into each; PySpark is the same version that tidemark runs on."""
@@ -32,6 +33,7 @@ SYSTEMS: dict[str, tuple[str, str]] = {
     "flink-thread": ("flink", "worker_flink.py"),
     "bytewax": ("bytewax", "worker_bytewax.py"),
     "quix": ("quix", "worker_quix.py"),
+    "pathway": ("pathway", "worker_pathway.py"),
 }
 """Environment ("" is ours) and worker of each system."""
 

@@ -94,6 +94,8 @@ def _values() -> Iterator[Entry]:
                     wrong = "heap" if system.startswith("spark") else "rocksdb" if system == "bytewax" else ""
                     if backend != wrong:
                         yield Entry("value", f"{name} keys, {kind}, {backend}", case)
+    # Results by key instead of by record: see its worker.
+    yield Entry("value", "10 k keys, uniform, heap", Case("pathway", records=1_000_000))
 
 
 def _rows(system: str, keys: int) -> int:

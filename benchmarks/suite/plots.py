@@ -21,6 +21,7 @@ COLOURS = {
     "flink-thread": "#b5446e",
     "flink-process": "#d99ab5",
     "bytewax": "#6a8f3c",
+    "pathway": "#a0527a",
 }
 Rows = list[dict[str, Any]]
 
