@@ -11,13 +11,16 @@ from typing import Any
 import psutil
 import pytest
 
+SECRET_SETTING = {"spark.hadoop.fs.s3a.secret.key": "nobody-may-read-this"}
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A tuned session, as the library itself would create it, with cores for tasks that last beside others."""
     from tidemark.runtime.session import find_or_create_session
 
-    session, _new = find_or_create_session({"spark.master": "local[4]", "spark.app.name": "tidemark tests"})
+    settings = {"spark.master": "local[4]", "spark.app.name": "tidemark tests", **SECRET_SETTING}
+    session, _new = find_or_create_session(settings)
     yield session
     session.stop()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemark.errors import ConfigError
+from tidemark.redaction import is_secret
 from tidemark.rpc.addresses import socket_base
 from tidemark.scratch import scratch_for_life
 
@@ -46,6 +47,7 @@ GET_JAVA = (
 )
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LEVEL = "TIDEMARK_SPARK_LOG_LEVEL"
+_AUTHENTICATE = "spark.authenticate"
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 _UNIX_SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 _LONGEST_SOCKET_BASE = 36
@@ -99,16 +101,18 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
         if runs_in_driver(wanted["spark.master"]):
             # Its RPC and block manager ports are on the loopback interface, too, and hand blocks (broadcast closures,
             # with the job's token in them) to whoever asks. Spark makes a secret up itself here.
-            wanted.setdefault("spark.authenticate", "true")
+            wanted.setdefault(_AUTHENTICATE, "true")
         if _UNIX_SOCKET_DIRECTORY not in wanted:
             # Whoever connects is obeyed by a Python worker; in /tmp only the umask kept others out.
             wanted[_UNIX_SOCKET_DIRECTORY] = scratch_for_life(
                 "tidemark-workers-", socket_base(_LONGEST_SOCKET_BASE)
             )
     wanted.update(_quiet(wanted.get(_JAVA_OPTIONS, ""), os.environ))
-    for key, value in {**_SETTINGS, **wanted}.items():
+    settings = {**_SETTINGS, **wanted}
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
+        _start_jvm(settings)
         session = builder.getOrCreate()
     except Exception as exc:
         if "JAVA_GATEWAY_EXITED" in str(exc) and (version := java_version(java)) < OLDEST_JAVA:
@@ -117,7 +121,22 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
             ) from exc
         raise
     session.sparkContext.setLogLevel(os.environ.get(_LEVEL, "ERROR"))
+    _warn_of_open_ports(session)
     return session, True
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM, if none runs yet, without the secrets among the settings: everybody may read its command line.
+
+    The session gets them when it is made, over PySpark's gateway.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    shown = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        if not is_secret(key):
+            shown.set(key, value)
+    SparkContext._ensure_initialized(conf=shown)
 
 
 def _quiet(java_options: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -198,6 +217,7 @@ def _default_session(session_class: Any) -> Any:
 
 
 def _advise(session: SparkSession) -> None:
+    _warn_of_open_ports(session)
     conf = session.sparkContext.getConf()
     if conf.get(_UNIX_SOCKETS, "false") != "true":
         _log.info(
@@ -205,3 +225,15 @@ def _advise(session: SparkSession) -> None:
         )
     if conf.get("spark.speculation", "false") == "true":
         _log.warning("spark.speculation is on: a speculative task makes its epoch fail. Turn it off.")
+
+
+def _warn_of_open_ports(session: SparkSession) -> None:
+    """Tell that Spark's own ports would give plan and token to whoever reaches them."""
+    if session.sparkContext.getConf().get(_AUTHENTICATE, "false") != "true":
+        _log.warning(
+            "%s is off: whoever reaches the ports of Spark's driver and executors, every user of these machines, can "
+            "read the code, the records and the token of this job. Turn it on, on a standalone cluster with %s.secret "
+            "in spark-defaults.conf.",
+            _AUTHENTICATE,
+            _AUTHENTICATE,
+        )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from tidemark.errors import ConfigError
 from tidemark.runtime.session import (
     _quiet,
+    _warn_of_open_ports,
     find_or_create_session,
     java_command,
     java_version,
@@ -98,3 +100,42 @@ def test_a_jvm_that_we_start_says_only_errors_unless_the_user_has_a_say(tmp_path
     assert _quiet("-Dlog4j2.configurationFile=mine", {}) == {}
     assert _quiet("", {"SPARK_CONF_DIR": str(tmp_path)}) == {}
     assert _quiet("", {"TIDEMARK_SPARK_LOG_LEVEL": "INFO"}) == {}
+
+
+START = """
+from pyspark.errors import PySparkRuntimeError
+from tidemark.runtime.session import find_or_create_session
+try:
+    find_or_create_session({"spark.master": "local[2]", "spark.hadoop.fs.s3a.secret.key": "nobody-may-read-this"})
+except PySparkRuntimeError:
+    print("refused")
+"""
+
+
+def test_secrets_are_on_no_command_line(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    script(tmp_path / "spark" / "bin" / "spark-submit", f'echo "$@" > {told}; exit 1')
+    (tmp_path / "spark" / "jars").mkdir()
+    environment = {**os.environ, "SPARK_HOME": str(tmp_path / "spark"), "TMPDIR": str(tmp_path)}
+    environment["PATH"] = os.pathsep.join([str(tmp_path), environment["PATH"]])
+    environment.pop("JAVA_HOME", None)
+    script(tmp_path / "java", "echo 'openjdk version \"17\"' >&2")
+
+    command = [sys.executable, "-c", START]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+    assert done.stdout == "refused\n", done.stderr
+    assert "spark.master=local[2]" in told.read_text()
+    assert "spark.authenticate=true" in told.read_text()
+    assert "nobody-may-read-this" not in told.read_text()
+
+
+def test_a_session_whose_ports_ask_nobody_who_they_are_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    closed = context("spark://host:7077", **{"spark.authenticate": "true"})
+
+    _warn_of_open_ports(SimpleNamespace(sparkContext=closed))  # type: ignore[arg-type]
+    assert caplog.messages == []
+    _warn_of_open_ports(SimpleNamespace(sparkContext=context("spark://host:7077")))  # type: ignore[arg-type]
+
+    [message] = caplog.messages
+    assert message.startswith("spark.authenticate is off")
