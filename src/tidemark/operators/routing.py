@@ -43,6 +43,9 @@ class KeyRouter:
         self._layout = layout_of(self.serializer)
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
+        groups = np.arange(max_parallelism)
+        self._owners = (groups * parallelism // max_parallelism).astype(np.uint16)
+        """Subtask of each key group."""
         self.key_tokens = KeyTokens(self.serializer)
         self._token_bytes: Callable[[Any], bytes] = self.key_tokens.to_bytes or bytes
 
@@ -60,8 +63,7 @@ class KeyRouter:
         if self._parallelism == 1:
             return None
         hashes = hash_tokens(tokens, self.serializer, self._layout)
-        groups = key_groups_of(hashes, self._max_parallelism)
-        return np.asarray(groups.astype(np.int64) * self._parallelism // self._max_parallelism)
+        return self._owners.take(key_groups_of(hashes, self._max_parallelism))
 
     def few_subtasks(self, tokens: Sequence[Any]) -> list[int]:
         """What `subtasks` says of tokens, found one by one."""

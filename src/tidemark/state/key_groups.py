@@ -106,6 +106,9 @@ def _finish(h: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def key_groups_of(hashes: np.ndarray[Any, Any], max_parallelism: int) -> np.ndarray[Any, Any]:
     """Key group of each hash, as uint16 (32768 groups at most)."""
+    if max_parallelism & (max_parallelism - 1) == 0:
+        # The same number, without a division per key.
+        return (hashes & np.uint64(max_parallelism - 1)).astype(np.uint16)
     return (hashes % np.uint64(max_parallelism)).astype(np.uint16)
 
 
