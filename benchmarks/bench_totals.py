@@ -1,14 +1,16 @@
 """Running (count, sum) per key, a row for every row: our two styles, Flink in Java, a bare loop. `make bench-totals`.
 
 Whole jobs, parallelism 2, on the same rows, in turns in one run; every result is checked:
-- tidemark on Spark: rows from Spark's `range` in the JVM, `KeyedProcessFunction` and `BatchProcessFunction`.
-- Flink in Java on its mini cluster: rows from `fromSequence`, `KeyedProcessFunction` with object reuse and without; see
-  `suite/flink_java` for its settings.
+- tidemark, `KeyedProcessFunction` and `BatchProcessFunction`: rows made by `map_batch` of the numbers of its own
+  sequence source, continuous; and the same with rows from Spark's `range` in the JVM, in epochs.
+- Flink in Java on its mini cluster: rows made by `map` of the numbers of `fromSequence`, `KeyedProcessFunction` with
+  object reuse and without; see `suite/flink_java` for its settings.
 - Spark's own `groupBy().agg()` in the JVM, which gives a row per key and micro-batch only: see `suite/spark_totals.py`.
 - a loop in each of two processes over tuples that are ready in memory, with a dictionary as state.
 
-A rate of tidemark counts the time of its epochs, scheduling by Spark included. From the time of a job of Flink that of
-a job over few rows is taken off. The first round of everything is smaller and warms up. Then resident bytes per key.
+A rate of tidemark in epochs counts their time, scheduling by Spark included; continuous, the time from the first result
+to the last. From the time of a job of Flink that of a job over few rows is taken off. The first round of everything is
+smaller and warms up. Then resident bytes per key.
 
     python benchmarks/bench_totals.py --rounds 3 --keys 10000 --backends heap
 """
@@ -27,13 +29,16 @@ from suite.flink_java import FlinkJava
 from suite.peers import PeerMissingError
 from suite.spark_totals import spark_rate
 from suite.work import Rows
-from totals import Work, run_bare, run_job
+from totals import Work, run_bare, run_job, run_own
 
-SYSTEMS = ("bare", "record", "batch", "flink", "flink-reuse", "spark")
+SYSTEMS = ("bare", "record", "record-spark", "batch", "batch-spark", "flink", "flink-reuse", "spark")
+OURS = {"record", "record-spark", "batch", "batch-spark"}
 NAMES = {
     "bare": "bare loop, rows ready in memory",
     "record": "tidemark, process",
+    "record-spark": "tidemark, process, rows from Spark's range",
     "batch": "tidemark, process_batch",
+    "batch-spark": "tidemark, process_batch, rows from Spark's range",
     "flink": "Flink in Java",
     "flink-reuse": "Flink in Java, object reuse",
     "spark": "Spark groupBy().agg(), a row per key and micro-batch",
@@ -44,7 +49,7 @@ WANTED: dict[tuple[str, int], tuple[float, float]] = {
     ("heap", 1_000_000): (2.0, 1.0),
     ("rocksdb", 10_000): (3.0, 5.0),
 }
-"""How many times as fast as the record path and as the better Flink `process_batch` is to be; 0: no target."""
+"""How many times as fast as the better record path and as the better Flink `process_batch` is to be; 0: no target."""
 
 Rates = dict[str, list[float]]
 
@@ -61,7 +66,7 @@ class Contest:
             except PeerMissingError as exc:
                 print(f"Without Flink in Java, which cannot be had here: {exc}")
                 self.systems = [system for system in systems if not system.startswith("flink")]
-        ours = {"record", "batch", "spark"} & set(systems)
+        ours = {*OURS, "spark"} & set(systems)
         self._spark = tuned_session("tidemark bench-totals") if ours else None
 
     def rate(self, system: str, rows: Rows, backend: str, log: EpochLog) -> float:
@@ -73,7 +78,10 @@ class Contest:
             return self._flink.rate(rows, backend, reuse=system == "flink-reuse")
         if system == "spark":
             return spark_rate(self._spark, rows, backend)
-        return log.steady_rate(run_job(self._spark, log, rows, Work(backend), system == "batch"))
+        by_batch = system.startswith("batch")
+        if system.endswith("-spark"):
+            return log.steady_rate(run_job(self._spark, log, rows, Work(backend), by_batch))
+        return run_own(rows, Work(backend), by_batch)
 
     def close(self) -> None:
         if self._flink is not None:
@@ -100,7 +108,7 @@ def measure(arguments: argparse.Namespace) -> dict[tuple[str, int], Rates]:
                         try:
                             rate = contest.rate(system, rows, backend, log)
                         except Exception as exc:
-                            if system in ("record", "batch"):
+                            if system in OURS:
                                 raise
                             print(f"Without {NAMES[system]}, which failed: {exc}")
                             if turn:
@@ -121,16 +129,21 @@ def show(table: Table, case: tuple[str, int], rates: Rates) -> None:
     for system, rate in middle.items():
         table.row(NAMES[system], f"{rate:,.0f} /s", f"({spread(rates[system])})")
     record_target, flink_target = WANTED.get(case, (0.0, 0.0))
-    flink = max((system for system in middle if system.startswith("flink")), key=middle.get, default=None)  # type: ignore[arg-type]
-    _ratio(table, rates, "batch", "record", record_target)
+    record, flink = (_best(middle, kind) for kind in ("record", "flink"))
+    _ratio(table, rates, "batch", record, record_target)
     _ratio(table, rates, "batch", flink, flink_target)
-    _ratio(table, rates, "record", flink, 1.0 if case == ("heap", 10_000) else 0.0)
-    _ratio(table, rates, "record", "bare", 0.0)
+    _ratio(table, rates, record, flink, 1.0 if case == ("heap", 10_000) else 0.0)
+    _ratio(table, rates, record, "bare", 0.0)
 
 
-def _ratio(table: Table, rates: Rates, mine: str, other: str | None, target: float) -> None:
+def _best(rates: dict[str, float], kind: str) -> str | None:
+    """The fastest system of a kind that took part."""
+    return max((system for system in rates if system.startswith(kind)), key=rates.__getitem__, default=None)
+
+
+def _ratio(table: Table, rates: Rates, mine: str | None, other: str | None, target: float) -> None:
     """The median of the rounds' ratios: what both met of the machine's moods cancels out."""
-    if other is None or not rates.get(mine) or not rates.get(other):
+    if mine is None or other is None or not rates.get(mine) or not rates.get(other):
         return
     ratios = [one / two for one, two in zip(rates[mine], rates[other], strict=False)]
     times = median(ratios)

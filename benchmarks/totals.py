@@ -23,10 +23,19 @@ from jobs import environment
 from measure import EpochLog
 from suite.work import Rows
 
-from tidemark import BatchProcessFunction, KeyedProcessFunction, Types, ValueStateDescriptor, field
+from tidemark import (
+    BatchProcessFunction,
+    KeyedProcessFunction,
+    NumberSequenceSource,
+    Types,
+    ValueStateDescriptor,
+    WatermarkStrategy,
+    field,
+)
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 TRIPLE = Types.TUPLE([Types.LONG(), Types.LONG(), Types.LONG()])
+STAMPED = Types.TUPLE([Types.LONG(), Types.LONG(), Types.LONG(), Types.LONG()])
 
 
 class RecordTotals(KeyedProcessFunction):
@@ -148,6 +157,38 @@ def run_job(spark: Any, log: EpochLog, rows: Rows, work: Work, by_batch: bool) -
     results = stream.map_batch(added_up, output_type=TRIPLE).execute_and_collect("totals")
     work.check(rows, tuple(map(sum, zip(*results, strict=True))))
     return str(results.get_job_client().get_job_id())
+
+
+def stamped(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What `added_up` gives, and when."""
+    return added_up(batch).append_column("f3", pa.array([time.monotonic_ns()]))
+
+
+def run_own(rows: Rows, work: Work, by_batch: bool) -> float:
+    """Records per second of the job over our own source of numbers, in continuous execution.
+
+    The rows are made of the numbers by `map_batch`. From the first result to the last, without the rows of the first
+    one: no start, no end.
+
+    Raises:
+        RuntimeError: The result is wrong.
+    """
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+    def rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+        key = rows.key_column(batch.column(0).to_numpy())
+        return pa.record_batch([pa.array(key), pa.array(key + 1)], names=["f0", "f1"])
+
+    env = environment(work.backend, work.slots, **{"execution.mode": "continuous"})
+    source = NumberSequenceSource(0, rows.records - 1)
+    numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
+    stream = numbers.map_batch(rows_of, output_type=PAIR)
+    for _ in range(work.depth):
+        stream = work.apply(stream.key_by(field(0), Types.LONG()), by_batch)
+    results = stream.map_batch(stamped, output_type=STAMPED).execute_and_collect("totals")
+    found = sorted(results, key=lambda result: result[3])
+    work.check(rows, tuple(map(sum, zip(*[result[:3] for result in found], strict=True))))
+    return (rows.records - found[0][0]) / (found[-1][3] - found[0][3]) * 1e9
 
 
 def bare_loop(index: int, rows: Rows, start: Any, answers: Any) -> None:
