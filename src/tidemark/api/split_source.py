@@ -11,12 +11,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidemark.api.connectors.base import Source
 from tidemark.api.specs import SplitSourceSpec
 from tidemark.errors import ConfigError
 from tidemark.types.typeinfo import TypeInformation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Split", "SplitReader", "SplitSource"]
 
@@ -41,13 +44,16 @@ class SplitReader(ABC, Generic[T]):
     """Reads one split, in a task. Calls come from one thread, one after the other."""
 
     @abstractmethod
-    def read(self, max_records: int, timeout_ms: int) -> Sequence[T] | None:
+    def read(self, max_records: int, timeout_ms: int) -> Sequence[T] | pa.RecordBatch | pa.Table | None:
         """The next records, at most `max_records`.
 
         Returns at once with what is there; if nothing is, it may wait up to `timeout_ms` for it (0: not at all).
 
+        Records of a source whose type is declared may come as Arrow columns: of rows, tuples and dataclasses one per
+        field, of any other type a single one. `max_records` is larger where those who read the source take columns.
+
         Returns:
-            Records; an empty sequence if there are none yet; None if the split has ended for good.
+            Records; none of them if there are none yet; None if the split has ended for good.
         """
 
     @abstractmethod
@@ -57,8 +63,11 @@ class SplitReader(ABC, Generic[T]):
         Plain data, as in `Split.data`. None means the beginning.
         """
 
-    def timestamps(self) -> Sequence[int | None] | None:
-        """Event time in ms of each record that the last `read` gave; None if the split has no timestamps."""
+    def timestamps(self) -> Sequence[int | None] | pa.Array | None:
+        """Event time in ms of each record that the last `read` gave; None if the split has no timestamps.
+
+        Behind a `read` that gave columns it may be an Arrow or numpy array.
+        """
         return None
 
     def side_outputs(self) -> Mapping[str, Sequence[Any]]:

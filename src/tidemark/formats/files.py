@@ -20,6 +20,7 @@ __all__ = [
     "BulkFormat",
     "BulkWriter",
     "BulkWriterFactory",
+    "ColumnFormat",
     "FileFormat",
     "StreamFormat",
     "TextLineFormat",
@@ -65,6 +66,18 @@ class StreamFormat(FileFormat):
 
 class BulkFormat(FileFormat):
     """A format that is read in large pieces (`FileSource.for_bulk_file_format`)."""
+
+
+class ColumnFormat(BulkFormat):
+    """A bulk format whose files hold columns."""
+
+    @abstractmethod
+    def schema(self) -> Any:
+        """The Arrow schema of what `read_columns` gives."""
+
+    @abstractmethod
+    def read_columns(self, stream: Any, offset: int, limit: int) -> Iterator[tuple[Any, int]]:
+        """What `read` gives as Arrow record batches, of other sizes."""
 
 
 @dataclass(frozen=True, slots=True)

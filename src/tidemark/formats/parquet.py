@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,9 +14,9 @@ from tidemark.formats.avro_rows import record_of_row, row_of_record, row_type_of
 from tidemark.formats.files import (
     READ_BATCH,
     BinaryOutput,
-    BulkFormat,
     BulkWriter,
     BulkWriterFactory,
+    ColumnFormat,
     FileFormat,
     StreamFormat,
 )
@@ -27,6 +28,9 @@ __all__ = ["AvroParquetReaders", "AvroParquetWriters", "ParquetBulkWriters", "Pa
 
 _ROW_GROUP = 1 << 16
 """Rows that a writer holds back: a group of rows is what readers can take by itself."""
+_COLUMN_ROWS = 1 << 16
+_COLUMN_BYTES = 8 << 20
+"""What is read together as columns: so many rows, or as many as take about so many bytes."""
 
 
 class _RowUnits(FileFormat):
@@ -49,21 +53,23 @@ class _RowUnits(FileFormat):
 
 
 def _batches(
-    stream: Any, offset: int, limit: int, size: int, columns: list[str]
+    stream: Any, offset: int, limit: int, size: int | None, columns: list[str]
 ) -> Iterator[tuple[Any, int]]:
     """Batches of a file's rows from `offset` on, each with the number of the row behind it.
 
-    Groups in front of it are not read.
+    Groups in front of it are not read. Without a `size` it goes by the bytes of the rows.
     """
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(stream)
     first = 0
     for group in range(file.num_row_groups):
-        last = first + file.metadata.row_group(group).num_rows
+        metadata = file.metadata.row_group(group)
+        last = first + metadata.num_rows
         at = first
         if last > offset:
-            for batch in file.iter_batches(size, row_groups=[group], columns=columns):
+            rows = size or _rows_together(metadata)
+            for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
                 skipped = min(len(batch), max(0, offset - at))
                 at += len(batch)
                 if skipped < len(batch):
@@ -73,7 +79,12 @@ def _batches(
         first = last
 
 
-class ParquetColumnarRowInputFormat(_RowUnits, BulkFormat):
+def _rows_together(group: Any) -> int:
+    row_bytes: int = max(1, group.total_byte_size // max(1, group.num_rows))
+    return max(1, min(_COLUMN_ROWS, _COLUMN_BYTES // row_bytes))
+
+
+class ParquetColumnarRowInputFormat(_RowUnits, ColumnFormat):
     """Parquet files as rows; columns are found by name, others are not read."""
 
     def __init__(
@@ -106,15 +117,40 @@ class ParquetColumnarRowInputFormat(_RowUnits, BulkFormat):
 
     def read(self, stream: Any, offset: int, limit: int) -> Iterator[tuple[list[Any], int]]:
         """Rows, with the number of the row behind them."""
-        import pyarrow as pa
+        schema = self.schema()
+        for batch, at in self._read(stream, offset, limit, self._batch_size):
+            with self._named():
+                rows = rows_of_batch(batch, self._row_type, schema)
+            yield rows, at
+
+    def schema(self) -> Any:
+        """The Arrow schema of the row type."""
+        return arrow_schema(self._row_type)
+
+    def read_columns(self, stream: Any, offset: int, limit: int) -> Iterator[tuple[Any, int]]:
+        """The rows as record batches, larger than `batch_size` where rows are small."""
+        schema = self.schema()
+        for batch, at in self._read(stream, offset, limit, None):
+            with self._named():
+                columns = batch.cast(schema)
+            yield columns, at
+
+    def _read(self, stream: Any, offset: int, limit: int, size: int | None) -> Iterator[tuple[Any, int]]:
         import pyarrow.parquet as pq
 
-        schema = arrow_schema(self._row_type)
+        names = self.schema().names
+        with self._named():
+            columns = self._columns(pq.read_schema(stream).names, names)
+            for batch, at in _batches(stream, offset, limit, size, columns):
+                yield batch.select(columns).rename_columns(names), at
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Lets what is wrong with a file say what was expected."""
+        import pyarrow as pa
+
         try:
-            columns = self._columns(pq.read_schema(stream).names, schema.names)
-            for batch, at in _batches(stream, offset, limit, self._batch_size, columns):
-                found = batch.select(columns).rename_columns(schema.names)
-                yield rows_of_batch(found, self._row_type, schema), at
+            yield
         except (pa.ArrowException, KeyError) as exc:
             raise SerializationError(f"A Parquet file does not hold {self._row_type!r}: {exc}.") from exc
 

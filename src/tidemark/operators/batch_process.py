@@ -17,7 +17,7 @@ from tidemark.api.time_domain import TimeDomain
 from tidemark.errors import ConfigError
 from tidemark.operators.base import Output
 from tidemark.operators.keyed_operator import KeyedOperator
-from tidemark.operators.record_batches import BatchShape
+from tidemark.operators.record_batches import BatchShape, stamp_column
 from tidemark.protocol.batch import MAX_WATERMARK, MIN_WATERMARK, Batch, ColumnBatch
 from tidemark.state.backend import NO_KEY
 from tidemark.state.column_keys import KeySet
@@ -181,7 +181,7 @@ class _BatchContext(BatchContext):
         return self._domain
 
     def emit(self, batch: Any, timestamps: Any = None) -> None:
-        self._out.emit_columns(self._shape.columns(batch, _stamps(timestamps)))
+        self._out.emit_columns(self._shape.columns(batch, stamp_column(timestamps)))
 
     def output(self, tag: OutputTag, batch: Any, timestamps: Any = None) -> None:
         shape = self._sides.get(tag.tag_id)
@@ -191,7 +191,7 @@ class _BatchContext(BatchContext):
                     f"Side output '{tag.tag_id}' has no declared type, which rows need: OutputTag(name, type)."
                 )
             shape = self._sides[tag.tag_id] = BatchShape(tag.type_info)
-        self._out.emit_side_columns(tag.tag_id, shape.columns(batch, _stamps(timestamps)))
+        self._out.emit_side_columns(tag.tag_id, shape.columns(batch, stamp_column(timestamps)))
 
     def register_event_time_timers(self, keys: KeySet, timestamps: Any) -> None:
         self._each(self._service.register_event_time_timer, keys, timestamps)
@@ -217,11 +217,3 @@ class _BatchContext(BatchContext):
                 call(time)
         finally:
             context.token = NO_KEY
-
-
-def _stamps(timestamps: Any) -> pa.Array | None:
-    if timestamps is None:
-        return None
-    if isinstance(timestamps, pa.ChunkedArray):
-        timestamps = timestamps.combine_chunks()
-    return pa.array(timestamps).cast(pa.int64())

@@ -20,10 +20,19 @@ from tidemark.state.serializers.tuples import TupleSerializer
 if TYPE_CHECKING:
     from tidemark.types.typeinfo import TypeInformation
 
-__all__ = ["BatchShape"]
+__all__ = ["BatchShape", "stamp_column"]
 
 _HIDDEN = frozenset({"$kind", "$empty"})
 """Columns that functions need not return: the kind of a row, the nothing in an empty tuple."""
+
+
+def stamp_column(timestamps: Any) -> pa.Array | None:
+    """Timestamps that came as any kind of array, None for there are none, as a column."""
+    if timestamps is None:
+        return None
+    if isinstance(timestamps, pa.ChunkedArray):
+        timestamps = timestamps.combine_chunks()
+    return pa.array(timestamps).cast(pa.int64())
 
 
 class BatchShape:
@@ -42,6 +51,11 @@ class BatchShape:
         self._by_place = isinstance(self.serializer, TupleSerializer)
         # Of a tuple no field, and of a row every field may be null; what else there is says its serializer.
         self._not_null = self._by_place or (self._plain and not self.serializer.nullable)
+
+    def holds(self, schema: pa.Schema) -> bool:
+        """Whether the columns of a schema are those of the stream just as they are, types included."""
+        wanted = {field.name: field.type for field in self._fields if field.name not in _HIDDEN}
+        return wanted == dict(zip(schema.names, schema.types, strict=True))
 
     def record_batch(self, column: pa.Array) -> pa.RecordBatch:
         """The batch a function sees."""

@@ -57,18 +57,31 @@ class TimestampsOperator(FunctionOperator):
         out.values += batch.values
         self._observe(assigned)
 
-    def stamps_of(self, column: pa.Array, record_type: TypeInformation | None) -> pa.Array | None:
-        """Timestamps of records that are a column of `record_type`; None if single records have to be looked at."""
-        selector = getattr(self._strategy.assigner, "__self__", None)
-        at = selector.position_in(record_type, Types.LONG()) if isinstance(selector, FieldKey) else None
-        if at is None:
-            return None
-        stamps = column.field(at)
-        if stamps.null_count:
-            return None
-        if len(stamps):
+    def reads_columns(self, record_type: TypeInformation | None) -> bool:
+        """Whether `stamp` can do with records of a type, unless a timestamp is missing."""
+        return self._strategy.assigner is None or self._place_in(record_type) is not None
+
+    def stamp(
+        self, column: pa.Array, stamps: pa.Array | None, record_type: TypeInformation | None
+    ) -> tuple[bool, pa.Array | None]:
+        """Timestamps of records that are a column of `record_type` and have `stamps` so far.
+
+        Returns:
+            Whether that could be done without looking at single records; the timestamps, None: there are none.
+        """
+        if self._strategy.assigner is not None:
+            at = self._place_in(record_type)
+            if at is None or column.field(at).null_count:
+                return False, None
+            stamps = column.field(at).cast(pa.int64())
+        if stamps is not None and stamps.null_count < len(stamps):
             self._observe([pc.max(stamps).as_py()])
-        return stamps.cast(pa.int64())
+        return True, stamps
+
+    def _place_in(self, record_type: TypeInformation | None) -> int | None:
+        """Where records of a type have their timestamp, if that is a field of theirs."""
+        selector = getattr(self._strategy.assigner, "__self__", None)
+        return selector.position_in(record_type, Types.LONG()) if isinstance(selector, FieldKey) else None
 
     def _observe(self, stamps: list[int]) -> None:
         if stamps:

@@ -207,6 +207,10 @@ class FrameSender(Protocol):
         """Send a frame to a subtask, in order."""
 
 
+_WHOLE = {Ship.BROADCAST, Ship.GLOBAL, Ship.FORWARD}
+"""Partitionings under which the records of a batch stay together."""
+
+
 class ToSlot:
     """Splits the records of one edge over the subtasks of a slot vertex."""
 
@@ -231,6 +235,16 @@ class ToSlot:
             self._key_at = self._edge.key_selector.position_in(
                 vertex.input_types[edge_at], self._edge.key_type
             )
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether columns are sent as they are, without looking at single records."""
+        if self._codec.serializer is None:
+            return False
+        if self._router is not None:
+            return self._key_at is not None and self._router.key_tokens.are_keys
+        ship = self._edge.ship
+        return ship in _WHOLE or (self._count == 1 and ship is not Ship.CUSTOM)
 
     def __call__(self, records: Records) -> None:
         """Send each record where its partitioning says."""

@@ -73,6 +73,8 @@ class _ToOperator:
         self._filter = operator if same_type and isinstance(operator, FilterOperator) else None
         self._passes = same_type and operator.passes_values
         self._stamper = operator if same_type and isinstance(operator, TimestampsOperator) else None
+        self.stamps_columns = self._stamper is not None and self._stamper.reads_columns(vertex.output_type)
+        """Whether it gives timestamps to columns as they are."""
         kinds = set(vertex.input_types)
         self._serializer = codec_for(kinds.pop()).serializer if len(kinds) == 1 else None
         self._normalizers = {
@@ -80,6 +82,13 @@ class _ToOperator:
             for tag, kind in [(None, vertex.output_type), *vertex.side_types.items()]
             if kind is not None
         }
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether records that come as columns are not made objects here, nor in the task behind it at once."""
+        if self.stamps_columns:
+            return self._pipeline.takes_columns(self._vertex.id)
+        return self._operator.columnar and self._serializer is not None
 
     def __call__(self, records: Records) -> None:
         vertex = self._vertex
@@ -99,9 +108,9 @@ class _ToOperator:
         """
         if self._operator.columnar:
             return self._run_columns(records, subtask)
-        if self._stamper is not None and records.column is not None:
-            stamps = self._stamper.stamps_of(records.column, self._vertex.output_type)
-            if stamps is not None:
+        if self._stamper is not None and self.stamps_columns and records.column is not None:
+            done, stamps = self._stamper.stamp(records.column, records.stamp_column, self._vertex.output_type)
+            if done:
                 return [(None, records.sent_on(stamps, subtask))]
         if self._filter is not None:
             return [(None, records.where(self._filter.passing(records.values), subtask))]
@@ -187,6 +196,14 @@ class Flow:
         else:
             self.emit(source, None, records)
         self.drain_feedback()
+
+    def takes_columns(self, vertex_id: int) -> bool:
+        """Whether everybody who reads the records of a vertex takes them as columns."""
+        stamp = self._stamping.get(vertex_id)
+        if (stamp is not None and not stamp.stamps_columns) or (vertex_id, None) in self._heads:
+            return False
+        consumers = self._consumers.get((vertex_id, None), ())
+        return bool(consumers) and all([getattr(each, "takes_columns", False) for each in consumers])
 
     def take_aside(self, source: int, aside: Aside) -> None:
         """Take what a reader of a source came upon beside its records."""

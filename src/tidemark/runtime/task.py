@@ -25,9 +25,10 @@ def run_split(pipeline: Pipeline, task: TaskInput) -> Iterator[tuple[str, bytes]
         return
     vertex = pipeline.plan.vertices[task.source]
     subtask = task.partition % vertex.parallelism
+    by_column = pipeline.takes_columns(task.source)
     if isinstance(task.split, SplitShare):
         reached: dict[str, Reached] = {}
-        for split_id, found in read_share(vertex, task.split, subtask, reached):
+        for split_id, found in read_share(vertex, task.split, subtask, reached, by_column=by_column):
             if isinstance(found, Aside):
                 pipeline.take_aside(task.source, found)
             else:
@@ -37,7 +38,8 @@ def run_split(pipeline: Pipeline, task: TaskInput) -> Iterator[tuple[str, bytes]
         return
     if isinstance(task.split, FileSplit):
         pipeline.report.split = task.split.path
-    for records, position in _named(read_split(vertex.spec, task.split, vertex.output_type, subtask), vertex):
+    pieces = read_split(vertex.spec, task.split, vertex.output_type, subtask, by_column=by_column)
+    for records, position in _named(pieces, vertex):
         pipeline.push(task.source, records)
         pipeline.report.position = position
         yield from pipeline.rows()

@@ -52,12 +52,11 @@ from tidemark.runtime.pipeline import Flow, TaskSink
 from tidemark.runtime.records import Records
 from tidemark.runtime.sources.enumerators import AssignedSplit
 from tidemark.runtime.sources.readers import Reader, open_reader
+from tidemark.runtime.sources.splits import READ_BATCH, READ_COLUMNS
 from tidemark.runtime.watermarks import Mark
 
 __all__ = ["ContinuousTask"]
 
-_READ = 8192
-"""Records read from one split at a time."""
 _PULL_MS = 5
 """How long a source function may keep a pull waiting where no buffer timeout says so."""
 _PUBLISH_MS = 1000
@@ -80,6 +79,8 @@ class _Reading:
     source: Vertex
     split: AssignedSplit
     reader: Reader
+    limit: int
+    """How many records are read at a time."""
 
 
 @dataclass(slots=True)
@@ -321,9 +322,11 @@ class ContinuousTask:
     # Reading
 
     def _open(self, source: Vertex, split: AssignedSplit) -> None:
-        reader = open_reader(source, split, self.number % source.parallelism)
+        by_column = self._flow.takes_columns(source.id)
+        reader = open_reader(source, split, self.number % source.parallelism, by_column=by_column)
         self._time.open_split(source.id, split.id)
-        self._readings.append(_Reading(source, split, reader))
+        limit = READ_COLUMNS if by_column else READ_BATCH
+        self._readings.append(_Reading(source, split, reader, limit))
 
     def _is_backlogged(self) -> bool:
         return any(exchange.backlogged for exchange in self._exchanges.values())
@@ -348,7 +351,7 @@ class ContinuousTask:
             if self._time.is_ahead(reading.source.id, reading.split.id):
                 self._readings.append(reading)
                 continue
-            records = reading.reader.read(_READ, 0.0)
+            records = reading.reader.read(reading.limit, 0.0)
             aside = reading.reader.aside()
             if aside is not None:
                 self._flow.take_aside(reading.source.id, aside)
@@ -361,7 +364,7 @@ class ContinuousTask:
                 self._settling = True
                 return True
             if len(records):
-                if timeout and len(records) < _READ:
+                if timeout and len(records) < READ_BATCH:
                     self._read_at = self._clock.now() + timeout
                 self.latency.begin()
                 self._flow.push(reading.source.id, records)

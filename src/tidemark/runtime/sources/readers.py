@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from tidemark.api.specs import (
     CollectionSourceSpec,
     FileSourceSpec,
@@ -19,15 +21,18 @@ from tidemark.api.specs import (
     SplitSourceSpec,
 )
 from tidemark.api.split_source import SplitReader
+from tidemark.operators.record_batches import BatchShape, stamp_column
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.failure import FailureInfo, OperatorFailed
 from tidemark.runtime.records import Records
 from tidemark.runtime.sources.enumeration import AssignedSplit, BringsReaders
+from tidemark.runtime.sources.file_records import file_records
 from tidemark.runtime.sources.files import open_binary
 from tidemark.runtime.sources.plain_data import plain
 from tidemark.runtime.sources.socket_lines import SocketLines
 from tidemark.runtime.sources.split_sources import split_source_of
-from tidemark.runtime.sources.splits import FileSplit, normalizer_of
+from tidemark.runtime.sources.splits import FileSplit, normalizer_of, number_records, number_serializer
+from tidemark.types.typeinfo import Types
 
 __all__ = ["Aside", "Reader", "open_reader"]
 
@@ -76,16 +81,22 @@ class Reader(ABC):
         """Release everything. Idempotent."""
 
 
-def open_reader(vertex: Vertex, assigned: AssignedSplit, subtask: int) -> Reader:
+def open_reader(vertex: Vertex, assigned: AssignedSplit, subtask: int, *, by_column: bool = False) -> Reader:
     """A reader of a split that an enumerator of this source handed out; its records are that subtask's.
+
+    Args:
+        vertex: The source.
+        assigned: The split.
+        subtask: Of the source.
+        by_column: Whether nobody needs the records as objects, so that they may come as columns.
 
     Raises:
         OperatorFailed: It could not be opened; names the source. Everything the reader raises does so too.
     """
-    return _NamedReader(vertex, _call(vertex, _open, vertex, assigned, subtask))
+    return _NamedReader(vertex, _call(vertex, _open, vertex, assigned, subtask, by_column))
 
 
-def _open(vertex: Vertex, assigned: AssignedSplit, subtask: int) -> Reader:
+def _open(vertex: Vertex, assigned: AssignedSplit, subtask: int, by_column: bool) -> Reader:
     match vertex.spec:
         case BringsReaders():
             reader: Reader = vertex.spec.open_reader(vertex, assigned, subtask)
@@ -93,9 +104,9 @@ def _open(vertex: Vertex, assigned: AssignedSplit, subtask: int) -> Reader:
         case CollectionSourceSpec():
             return _CollectionReader(vertex, assigned, subtask)
         case SequenceSourceSpec():
-            return _SequenceReader(assigned, subtask)
+            return _SequenceReader(vertex, assigned, subtask, by_column)
         case FileSourceSpec():
-            return _FileReader(vertex.spec, assigned, subtask)
+            return _FileReader(vertex, assigned, subtask, by_column)
         case SocketSourceSpec():
             return _SocketReader(vertex.spec, subtask)
         case SplitSourceSpec():
@@ -171,7 +182,8 @@ class _CollectionReader(Reader):
 class _SequenceReader(Reader):
     """Numbers of a range."""
 
-    def __init__(self, assigned: AssignedSplit, subtask: int) -> None:
+    def __init__(self, vertex: Vertex, assigned: AssignedSplit, subtask: int, by_column: bool) -> None:
+        self._serializer = number_serializer(vertex.output_type, by_column)
         self._next: int = assigned.split.first if assigned.position is None else assigned.position
         self._last: int = assigned.split.last
         self._subtask = subtask
@@ -181,7 +193,7 @@ class _SequenceReader(Reader):
         if self._next > self._last:
             return None
         first, self._next = self._next, min(self._last + 1, self._next + max_records)
-        return Records(list(range(first, self._next)), None, self._subtask)
+        return number_records(first, self._next, self._serializer, self._subtask)
 
     def position(self) -> Any:
         """The next number."""
@@ -191,24 +203,23 @@ class _SequenceReader(Reader):
 class _FileReader(Reader):
     """Elements of one file after the other, of each up to the first element behind its piece."""
 
-    def __init__(self, spec: FileSourceSpec, assigned: AssignedSplit, subtask: int) -> None:
-        self._format = spec.format
+    def __init__(self, vertex: Vertex, assigned: AssignedSplit, subtask: int, by_column: bool) -> None:
+        self._read = file_records(vertex.spec.format, vertex.output_type, subtask, by_column=by_column)
         self._pieces: tuple[FileSplit, ...] = assigned.split
         self._offsets: list[int] = list(assigned.position or ())
         """Of the files that have been begun, in the units of the format."""
-        self._subtask = subtask
         self._stream: Any = None
-        self._batches: Iterator[tuple[list[Any], int]] = iter(())
+        self._batches: Iterator[tuple[Records, int]] = iter(())
         if self._offsets:
             self._open(self._offsets[-1])
 
     def read(self, max_records: int, timeout_s: float) -> Records | None:
         """The next batch, as large as the format makes them."""
         while True:
-            for values, offset in self._batches:
+            for records, offset in self._batches:
                 self._offsets[-1] = offset
-                if values:
-                    return Records(values, None, self._subtask)
+                if len(records):
+                    return records
             self.close()
             if len(self._offsets) == len(self._pieces):
                 return None
@@ -218,7 +229,7 @@ class _FileReader(Reader):
     def _open(self, offset: int) -> None:
         piece = self._pieces[len(self._offsets) - 1]
         self._stream = open_binary(piece.path)
-        self._batches = self._format.read(self._stream, offset, piece.offset + piece.limit - offset)
+        self._batches = self._read(self._stream, offset, piece.offset + piece.limit - offset)
 
     def position(self) -> Any:
         """Offsets in the files that have been begun."""
@@ -261,8 +272,10 @@ class _UserReader(Reader):
     """A user's `SplitReader`; what it gives is checked, and made what the source declares."""
 
     def __init__(self, vertex: Vertex, assigned: AssignedSplit, subtask: int) -> None:
-        self._normalize = normalizer_of(vertex.output_type)
+        self._type = vertex.output_type
+        self._normalize = normalizer_of(self._type)
         self._side_types = vertex.side_types
+        self._shape: BatchShape | None = None
         self._id = assigned.id
         self._subtask = subtask
         reader = split_source_of(vertex.spec).open(assigned.split, assigned.position)
@@ -275,6 +288,8 @@ class _UserReader(Reader):
         given = self._reader.read(max_records, round(timeout_s * 1000))
         if given is None:
             return None
+        if isinstance(given, (pa.RecordBatch, pa.Table)):
+            return self._columns(given)
         values = list(given)
         if not values:
             return Records([], None, self._subtask)
@@ -283,12 +298,32 @@ class _UserReader(Reader):
         stamps = self._reader.timestamps()
         if stamps is None:
             return Records(values, None, self._subtask)
-        if len(stamps) != len(values):
+        self._check(stamps, len(values))
+        return Records(values, list(stamps), self._subtask)
+
+    def _columns(self, given: pa.RecordBatch | pa.Table) -> Records:
+        """The same of rows that came as columns."""
+        if self._type is None or self._type == Types.PICKLED_BYTE_ARRAY():
+            raise TypeError(
+                f"The reader of split '{self._id}' gave columns, whose source must have a declared type: let "
+                "get_produced_type() of the source say it, or from_source(..., type_info=...)."
+            )
+        if self._shape is None:
+            self._shape = BatchShape(self._type)
+        if not given.num_rows:
+            return Records([], None, self._subtask)
+        stamps = self._reader.timestamps()
+        if stamps is not None:
+            self._check(stamps, given.num_rows)
+        made = self._shape.columns(given, stamp_column(stamps))
+        return Records(None, made.timestamps, self._subtask, made.values, made.serializer)
+
+    def _check(self, stamps: Any, count: int) -> None:
+        if len(stamps) != count:
             raise ValueError(
-                f"timestamps() of split '{self._id}' gave {len(stamps)} for {len(values)} records; it must give one "
+                f"timestamps() of split '{self._id}' gave {len(stamps)} for {count} records; it must give one "
                 "for each (None for a record without)."
             )
-        return Records(values, list(stamps), self._subtask)
 
     def position(self) -> Any:
         """What the user's reader says, as it will come out of a snapshot."""

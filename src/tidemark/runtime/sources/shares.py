@@ -17,7 +17,7 @@ from tidemark.plan.vertex import Vertex
 from tidemark.runtime.records import Records
 from tidemark.runtime.sources.enumeration import AssignedSplit
 from tidemark.runtime.sources.readers import Aside, open_reader
-from tidemark.runtime.sources.splits import READ_BATCH
+from tidemark.runtime.sources.splits import READ_BATCH, READ_COLUMNS
 
 __all__ = ["Reached", "SplitShare", "read_share"]
 
@@ -45,17 +45,23 @@ class Reached:
 
 
 def read_share(
-    vertex: Vertex, share: SplitShare, subtask: int, reached: dict[str, Reached]
+    vertex: Vertex,
+    share: SplitShare,
+    subtask: int,
+    reached: dict[str, Reached],
+    *,
+    by_column: bool = False,
 ) -> Iterator[tuple[str, Records | Aside]]:
     """Records and what was found beside them, with the split they are from; at the end `reached` says how far each is.
 
     Splits take turns. One that has nothing any more is left until the next epoch, so that whoever has much does not
-    wait for it.
+    wait for it. With `by_column` nobody needs the records as objects.
     """
+    size = READ_COLUMNS if by_column else READ_BATCH
     with ExitStack() as opened:
         turns = []
         for assigned, patience in zip(share.splits, share.patience_ms, strict=True):
-            reader = open_reader(vertex, assigned, subtask)
+            reader = open_reader(vertex, assigned, subtask, by_column=by_column)
             opened.callback(reader.close)
             turns.append((assigned.id, reader, patience / 1000))
         left, until = vertex.spec.epoch_records or sys.maxsize, time.monotonic() + _READING_S
@@ -65,7 +71,7 @@ def read_share(
             for split_id, reader, patience_s in turns:
                 if left <= 0 or time.monotonic() > until:
                     return
-                records = reader.read(min(left, READ_BATCH), patience_s if first else 0.0)
+                records = reader.read(min(left, size), patience_s if first else 0.0)
                 read = 0 if records is None else len(records)
                 aside = reader.aside()
                 if aside is not None:

@@ -10,23 +10,35 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from tidemark.api.specs import CollectionSourceSpec, FileSourceSpec
 from tidemark.runtime.records import Records
+from tidemark.runtime.sources.file_records import file_records
 from tidemark.runtime.sources.files import open_binary
+from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.registry import serializer_for
-from tidemark.types.typeinfo import TypeInformation
+from tidemark.types.typeinfo import TypeInformation, Types
 
 __all__ = [
+    "READ_BATCH",
+    "READ_COLUMNS",
     "FileSplit",
     "IndexSplit",
     "RangeSplit",
     "SlotSplit",
     "TextSplit",
     "normalizer_of",
+    "number_records",
+    "number_serializer",
     "read_split",
 ]
 
 READ_BATCH = 8192
+"""Records read at a time."""
+READ_COLUMNS = 1 << 16
+"""The same where nobody needs objects: what a batch of columns costs once is spread over more rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,24 +86,38 @@ class SlotSplit:
 
 
 def read_split(
-    spec: Any, split: Any, type_info: TypeInformation | None, subtask: int
+    spec: Any, split: Any, type_info: TypeInformation | None, subtask: int, *, by_column: bool = False
 ) -> Iterator[tuple[Records, Any]]:
-    """Records of a split in batches, each with the position after it."""
+    """Records of a split in batches, each with the position after it; as columns if asked for and possible."""
     if isinstance(split, IndexSplit):
         yield from _read_collection(spec, split, type_info, subtask)
     elif isinstance(split, RangeSplit):
-        for first in range(split.first, split.last + 1, READ_BATCH):
-            last = min(split.last, first + READ_BATCH - 1)
-            yield Records(list(range(first, last + 1)), None, subtask), last + 1
+        serializer = number_serializer(type_info, by_column)
+        size = READ_BATCH if serializer is None else READ_COLUMNS
+        for first in range(split.first, split.last + 1, size):
+            behind = min(split.last + 1, first + size)
+            yield number_records(first, behind, serializer, subtask), behind
     elif isinstance(split, TextSplit):
         yield Records(list(split.texts), None, subtask), None
     else:
-        yield from _read_file(spec, split, subtask)
+        yield from _read_file(spec, split, type_info, subtask, by_column)
 
 
 def normalizer_of(type_info: TypeInformation | None) -> Callable[[Any], Any] | None:
     """What makes values those of a declared type; None if they are so as they are."""
     return None if type_info is None else serializer_for(type_info).normalizer()
+
+
+def number_serializer(type_info: TypeInformation | None, by_column: bool) -> TypeSerializer[Any] | None:
+    """The type of a column of consecutive numbers; None: they are to be objects."""
+    return serializer_for(type_info) if by_column and type_info == Types.LONG() else None
+
+
+def number_records(first: int, behind: int, serializer: TypeSerializer[Any] | None, subtask: int) -> Records:
+    """The numbers from `first` to `behind` (excluded)."""
+    if serializer is None:
+        return Records(list(range(first, behind)), None, subtask)
+    return Records(None, None, subtask, pa.array(np.arange(first, behind, dtype=np.int64)), serializer)
 
 
 def _read_collection(
@@ -108,7 +134,10 @@ def _read_collection(
         yield Records(values, stamps, subtask), last
 
 
-def _read_file(spec: FileSourceSpec, split: FileSplit, subtask: int) -> Iterator[tuple[Records, Any]]:
+def _read_file(
+    spec: FileSourceSpec, split: FileSplit, type_info: TypeInformation | None, subtask: int, by_column: bool
+) -> Iterator[tuple[Records, Any]]:
+    read = file_records(spec.format, type_info, subtask, by_column=by_column)
     with open_binary(split.path) as stream:
-        for values, position in spec.format.read(stream, split.offset, split.limit):
-            yield Records(values, None, subtask), (split.path, position)
+        for records, position in read(stream, split.offset, split.limit):
+            yield records, (split.path, position)
