@@ -19,6 +19,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from tests.recovery.killed_driver import TOTAL
 from tests.recovery.local_jobs import DEADLINE, Numbers, local_env, new_board
+from tests.recovery.local_jobs import board as board_of
 
 from tidemark import (
     BucketAssigner,
@@ -30,7 +31,7 @@ from tidemark import (
     RestartStrategies,
     Types,
 )
-from tidemark.errors import ExecutionError, FencedError
+from tidemark.errors import CheckpointError, ExecutionError, FencedError
 
 PROGRAM = str(Path(__file__).with_name("killed_driver.py"))
 PATIENCE = 300
@@ -163,13 +164,14 @@ def job(
     interval: int = 10,
     retain: bool = True,
     source: type[Numbers] = Numbers,
+    restarts: int = 1000,
 ) -> Any:
     env = local_env(settings)
     env.enable_checkpointing(interval)
     if retain:
         retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
-    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1000, 0))
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 0))
     numbers = env.add_source(source(board.name, 4, bounded=False), type_info=Types.LONG()).uid("numbers")
     sink = FileSink.for_row_format(out, Encoder.simple_string_encoder())
     sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
@@ -280,6 +282,61 @@ def test_a_driver_that_starts_behind_what_another_has_published_is_refused(tmp_p
     one.set("end")
     older.get_job_execution_result().result(DEADLINE)
     assert max(published(tmp_path).values()) == 1
+
+
+def highly_available(tmp_path: Path) -> dict[str, str]:
+    return {
+        "state.checkpoints.dir": str(tmp_path / "checkpoints"),
+        "high-availability.type": "filesystem",
+        "high-availability.storageDir": str(tmp_path / "ha"),
+        "execution.job-id": "ab" * 16,
+    }
+
+
+def test_a_highly_available_driver_that_a_sink_refuses_deletes_no_checkpoint(tmp_path: Path) -> None:
+    settings = highly_available(tmp_path)
+    one, two = new_board(), new_board()
+    first = job(one, str(tmp_path / "out"), settings)
+    one.wait(lambda board: ("complete", 2) in board.events)
+    first.cancel().result(DEADLINE)
+    before = list((tmp_path / "checkpoints").rglob("_metadata"))
+    # Nothing knows of the first driver but the sink, so the next one starts from the beginning.
+    shutil.rmtree(tmp_path / "ha")
+
+    assert isinstance(failure(job(two, str(tmp_path / "out"), settings, retain=False)), FencedError)
+
+    assert before
+    assert all(path.exists() for path in before)
+    assert max(published(tmp_path).values()) == 1
+
+
+class Fails(Numbers):
+    """Takes no checkpoint any more when the board says so."""
+
+    def snapshot_state(self, context: Any) -> None:
+        if board_of(self.board_name).values.get("fail"):
+            raise ValueError("as the test wishes")
+        super().snapshot_state(context)
+
+
+def test_a_damaged_checkpoint_of_a_former_driver_outlives_its_successor(tmp_path: Path) -> None:
+    settings = {**highly_available(tmp_path), "state.checkpoints.num-retained": "2"}
+    settings["execution.checkpointing.allow-fallback"] = "duplicate"
+    one, two = new_board(), new_board()
+    first = job(one, str(tmp_path / "out"), settings, source=Fails, restarts=0)
+    one.wait(lambda board: ("complete", 3) in board.events)
+    one.set("fail")
+    assert isinstance(failure(first), CheckpointError)
+    damaged = max((tmp_path / "checkpoints").rglob("_metadata"), key=lambda path: path.stat().st_mtime_ns)
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+
+    second = job(two, str(tmp_path / "out"), settings)
+    two.wait_set("emitted")
+    two.set("end")
+    second.get_job_execution_result().result(DEADLINE)
+
+    assert list((tmp_path / "checkpoints").rglob("_metadata")) == [damaged]
+    assert damaged.with_name("_quarantined").exists()
 
 
 class Unconfirmed(Numbers):

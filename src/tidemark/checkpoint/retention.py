@@ -60,18 +60,38 @@ def discard_job(storage: Storage, layout: JobLayout) -> None:
 def discard_former_runs(storage: Storage, layout: JobLayout, *, all_runs: bool = False) -> None:
     """Delete what former drivers of a job left, with `all_runs` its own, too. Never raises `StorageError`.
 
-    Only for who leads the job and needs nothing of theirs any more.
+    Only for who leads the job and needs nothing of theirs any more. What is in quarantine stays, and with it the
+    shared files it may refer to.
     """
     storage = within(storage, layout.root)
     try:
-        if all_runs:
+        runs = storage.list(layout.of_all_runs)
+        kept = [
+            name
+            for name in runs
+            if (name == layout.run and not all_runs) or not _discard_run(storage, layout, name)
+        ]
+        if not kept:
             storage.delete_tree(layout.of_all_runs)
-            return
-        for name in storage.list(layout.of_all_runs):
-            if name != layout.run:
-                storage.delete_tree(join(layout.of_all_runs, name))
     except StorageError as exc:
         _log.warning("Checkpoints of former drivers of job %s stay behind: %s", layout.job_id, exc)
+
+
+def _discard_run(storage: Storage, layout: JobLayout, run: str) -> bool:
+    """Delete what one driver of a job left but for what is in quarantine; whether nothing of it stays."""
+    directory = join(layout.of_all_runs, run)
+    try:
+        inside = {name: join(directory, name) for name in storage.list(directory)}
+        damaged = [name for name, path in inside.items() if storage.is_file(join(path, QUARANTINE_FILE))]
+        if not damaged:
+            storage.delete_tree(directory)
+            return True
+        for name, path in inside.items():
+            if name.startswith("chk-") and name not in damaged:
+                storage.delete_tree(path)
+    except StorageError as exc:
+        _log.warning("%s, of a former driver of job %s, stays behind: %s", directory, layout.job_id, exc)
+    return False
 
 
 def discard_spent(

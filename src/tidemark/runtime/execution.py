@@ -116,6 +116,8 @@ class JobExecution:
         self.attempt = -1
         self._unread = False
         """Whether the last attempt to read the job's snapshots failed."""
+        self._refused = False
+        """Whether a sink belongs to another driver, or has published what this one does not know of."""
         self._running = False
         """Whether an attempt has started completely and has not been abandoned."""
         self.on_input: Callable[[], None] = lambda: None
@@ -190,7 +192,12 @@ class JobExecution:
             raise
         self._unread = False
         self.reached("restore")
-        self._claim_sinks(snapshot, metadata)
+        try:
+            self._claim_sinks(snapshot, metadata)
+        except FencedError:
+            self._refused = True
+            raise
+        self._refused = False
         self._timers.clear()
         self._catch_up = snapshot is not None
         if metadata is not None:
@@ -540,6 +547,9 @@ class JobExecution:
         call(self._belongings.forget)
 
     def _has_lost_a_claim(self) -> bool:
+        if self._refused:
+            # Whoever has published more may need every snapshot there is.
+            return True
         try:
             self.verify_claims()
         except FencedError as exc:

@@ -123,8 +123,10 @@ class Leadership:
             if ended is not None:
                 self._begin_again(ended)
             pointer = _decoded(self._place, f"{self._claim.area}/{_POINTER}", _Pointer)
+            if pointer is None:
+                self._begin_anew()
             self._place.write(f"{self._claim.area}/{_PULSE}", b"0")
-        if pointer is not None:
+        if pointer is not None and pointer.snapshots:
             self._started_from = pointer.started_from
             self.recovered = tuple(
                 CompletedSnapshot(
@@ -136,11 +138,30 @@ class Leadership:
                 self.settings = replace(self._settings, parallelism=pointer.parallelism)
         self._heart.start()
 
+    def _begin_anew(self) -> None:
+        """Nobody has got anywhere yet; from now on that is what the pointer says.
+
+        It is there before the first sign of life: one that a predecessor's pulse survived has been lost.
+        """
+        if _PULSE in self._place.names(self._claim.area):
+            path = f"{self._claim.area}/{_POINTER}"
+            raise StorageError(
+                f"{path} in the directory of high availability is gone: how far the job was is not known, and starting "
+                f"anew would repeat its output. Start the job under another {Options.JOB_ID.key} from its newest "
+                f"checkpoint ('tidemark run -s PATH'), or delete {join(self._root, self.job_id)} to start anew.",
+                path=path,
+                verdict=StorageVerdict.DAMAGED,
+            )
+        self._point_nowhere()
+
+    def _point_nowhere(self) -> None:
+        self._place.write(f"{self._claim.area}/{_POINTER}", seal(_Pointer((), self._started_from)))
+
     def _begin_again(self, ended: _Ended) -> None:
         given = self._settings.savepoint_path
         if given is not None and absolute(given) != ended.started_from:
             # A new start by the user's own wish, from where no driver of the ended job was told to start.
-            self._place.remove(f"{self._claim.area}/{_POINTER}")
+            self._point_nowhere()
         elif not ended.restorable:
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(ended.at))
             raise IllegalStateError(

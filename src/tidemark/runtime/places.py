@@ -209,13 +209,18 @@ class _LocalPlace:
 
     def open(self, path: str) -> Any:
         with self._parent(path) as (at, name):
-            return os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=at), "rb")
+            # Without O_NONBLOCK a pipe in its place would hold the driver for ever.
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise self._not_regular(path)
+        return os.fdopen(handle, "rb")
 
     def size(self, path: str) -> int:
         with self._parent(path) as (at, name):
             found = os.stat(name, dir_fd=at, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "is no regular file", f"{self._root}/{path}")
+            raise self._not_regular(path)
         return found.st_size
 
     def digest(self, path: str) -> str:
@@ -255,6 +260,9 @@ class _LocalPlace:
     def sync(self, path: str) -> None:
         with self._directory(path) as at:
             os.fsync(at)
+
+    def _not_regular(self, path: str) -> OSError:
+        return OSError(errno.EINVAL, "is no regular file", f"{self._root}/{path}")
 
     @contextmanager
     def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:

@@ -77,8 +77,7 @@ class SnapshotChoice:
                 if not self._is_damage(exc):
                     raise
                 problems.append(f"{candidate.directory}: {exc}")
-                if candidate.origin is not Origin.EXTERNAL:
-                    self.quarantine(candidate, str(exc))
+                self.quarantine(candidate, str(exc))
                 continue
             if fallback.warning:
                 _log.warning("%s", fallback.warning)

@@ -58,6 +58,7 @@ from tidemark.clock import Clock
 from tidemark.config import Options
 from tidemark.errors import CheckpointError, FailureReason, StorageError
 from tidemark.futures import CompletableFuture
+from tidemark.paths import parent
 from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.protocol.frames import CutRequest
@@ -244,7 +245,13 @@ class JobSnapshots:
         return future
 
     def quarantine(self, snapshot: CompletedSnapshot, problem: str) -> None:
-        """A completed snapshot is damaged: keep it, say so, and do not restore from it again."""
+        """A completed snapshot is damaged: keep it, say so, and do not restore from it again.
+
+        One that the user named is the user's: nothing here would delete it.
+        """
+        of_former_driver = parent(parent(snapshot.directory)) == self.layout.of_all_runs
+        if snapshot.origin is Origin.EXTERNAL and not of_former_driver:
+            return
         _log.error(
             "%s %s cannot be used and is kept in quarantine at %s: %s",
             snapshot.origin.value.capitalize(),
@@ -253,7 +260,7 @@ class JobSnapshots:
             problem,
         )
         self.coordinator.quarantine(snapshot.checkpoint_id, problem)
-        if snapshot.origin is Origin.CHECKPOINT:
+        if snapshot.origin is not Origin.SAVEPOINT:
             self._worker.call(mark_quarantined, self._storage, snapshot.directory, problem)
 
     def new_attempt(self, slots: frozenset[int], *, first: bool) -> None:

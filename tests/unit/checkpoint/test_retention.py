@@ -154,3 +154,21 @@ def test_former_drivers_of_a_job_leave_nothing_and_links_are_not_followed(tmp_pa
     discard_former_runs(storage, layouts[2], all_runs=True)
     assert not Path(layouts[2].directory).exists()
     assert (tmp_path / "theirs" / "file").exists()
+
+
+@pytest.mark.parametrize("all_runs", [False, True])
+def test_what_a_former_driver_put_in_quarantine_stays_with_the_files_it_may_refer_to(
+    storage: MemoryStorage, all_runs: bool
+) -> None:
+    former, current = (JobLayout("/checkpoints", "two-lives", run) for run in ("1", "2"))
+    for layout in (former, current):
+        for number in (1, 2):
+            storage.write(join(layout.checkpoint(number).directory, "_metadata"), b"x")
+        storage.write(join(layout.shared, "file"), b"x")
+    mark_quarantined(storage, former.checkpoint(2).directory, "a flipped bit")
+
+    discard_former_runs(storage, current, all_runs=all_runs)
+
+    assert sorted(storage.list(former.directory)) == ["chk-2", "shared"]
+    assert storage.is_file(join(former.checkpoint(2).directory, "_metadata"))
+    assert storage.exists(current.directory) is not all_runs

@@ -264,3 +264,10 @@ def test_a_claimant_without_room_on_the_disk_leaves_the_holder_and_its_notes_alo
     holder.verify()
     assert place.names(holder.area) == ["note"]
     assert place.read(f"{holder.area}/note") == b"before"
+
+
+def test_a_pipe_in_place_of_a_file_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pointer")
+
+    with pytest.raises(OSError, match="is no regular file"):
+        open_place(str(tmp_path)).read("pointer")

@@ -32,6 +32,8 @@ from tidemark.runtime.storage_plan import StoragePlan
 
 DEADLINE = 60
 LEASE_MS = 300
+PATIENT = {"high-availability.lease-duration": "3 s"}
+"""Of who must not lose the job, although a busy machine holds its heart up."""
 FILES = FileSystemStorage()
 DURABLE = StoragePlan(FILES, FILES, "/nowhere", StorageChoice())
 
@@ -142,12 +144,13 @@ def test_a_silent_driver_is_replaced_after_its_lease_and_can_complete_nothing(
 
 
 def test_a_living_driver_is_waited_for(leader: Callable[..., Leadership], settings: JobSettings) -> None:
-    first = leader()
+    patient = with_options(settings, **PATIENT)
+    first = leader(patient)
     found: list[Leadership] = []
-    waiting = threading.Thread(target=lambda: found.append(leader()))
+    waiting = threading.Thread(target=lambda: found.append(leader(patient)))
     waiting.start()
-    waiting.join(LEASE_MS / 1000 * 4)
-    assert waiting.is_alive(), "four leases long the first one gave signs of life"
+    waiting.join(4)
+    assert waiting.is_alive(), "for longer than a lease the first one gave signs of life"
     first.verify()
 
     first.release()
@@ -167,14 +170,17 @@ def test_a_driver_that_is_not_to_wait_is_refused(
         lead(refusing, DURABLE)
 
 
-def test_of_many_that_wait_one_at_a_time_leads(leader: Callable[..., Leadership]) -> None:
-    frozen = leader()
+def test_of_many_that_wait_one_at_a_time_leads(
+    leader: Callable[..., Leadership], settings: JobSettings
+) -> None:
+    patient = with_options(settings, **PATIENT)
+    frozen = leader(patient)
     is_silent(frozen)
     order: list[str] = []
     leading = threading.Lock()
 
     def stand_by(name: str) -> None:
-        one = leader()
+        one = leader(patient)
         assert leading.acquire(blocking=False), "two lead at once"
         for _ in range(3):
             one.verify()
@@ -278,6 +284,34 @@ def test_a_damaged_pointer_is_not_guessed_at(leader: Callable[..., Leadership], 
         (area,) = [f"{first.job_id}/{name}" for name in areas_of(place, str(first.job_id))]
     place.write(f"{area}/pointer", written)
     assert [s.checkpoint_id for s in leader().recovered] == [3]
+
+
+def test_a_lost_pointer_is_not_taken_for_a_job_that_has_just_begun(leader: Callable[..., Leadership]) -> None:
+    first = leader()
+    place = first._place
+    first.release()
+    # One that died in front of its first checkpoint: the next one begins where it began.
+    second = leader()
+    assert second.recovered == ()
+    second.point_to([snapshot(3)])
+    area = second._claim.area
+    second.release()
+    place.remove(f"{area}/pointer")
+
+    for _ in range(2):
+        with pytest.raises(StorageError, match="pointer in the directory of high availability is gone"):
+            leader()
+
+
+def test_a_job_that_failed_begins_anew_from_another_savepoint(
+    leader: Callable[..., Leadership], settings: JobSettings
+) -> None:
+    first = leader()
+    first.point_to([snapshot(3)])
+    first.end(JobEnd.FAILED, restorable=True)
+    first.release()
+
+    assert leader(replace(settings, savepoint_path="/savepoints/two")).recovered == ()
 
 
 def test_damage_to_the_record_of_the_end_does_not_start_a_job_again(
