@@ -61,8 +61,9 @@ chaos: setup hdfs ## search at random for what breaks (no JVM; SEED=n replays, F
 chaos-kafka: kafka ## kill drivers and brokers over commits of the Kafka sink (SEED=n replays, KILLS=n, FIRST=n)
 	$(PY) -m tests.kafka.campaign --seed $(SEED) --kills $(or $(KILLS),100) --first $(or $(FIRST),0)
 
-chaos-spark: java ## kill workers, slots, executors and drivers of continuous jobs on Spark (SEED=n, KILLS=n, ONLY="slot ...")
-	$(PY) -m tests.integration.spark_chaos --seed $(SEED) --kills $(or $(KILLS),20) $(if $(ONLY),--only $(ONLY))
+chaos-spark: java ## kill and freeze what jobs on Spark consist of (SEED=n, KILLS=n, ONLY="slot ...", MODE=epochs, BACKEND=rocksdb)
+	$(PY) -m tests.integration.spark_chaos --seed $(SEED) --kills $(or $(KILLS),20) --mode $(or $(MODE),continuous) \
+		--backend $(or $(BACKEND),heap) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: soak
 soak: java ## run jobs on Spark for an hour and say what of them grows (ARGS="--minutes 60 --backend both --rate 2000")

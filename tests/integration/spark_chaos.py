@@ -1,20 +1,24 @@
-"""A campaign of `kill -9` against continuous jobs on Spark: `make chaos-spark`, or
+"""A campaign of kills against jobs on Spark: `make chaos-spark`, or
 
-    python -m tests.integration.spark_chaos [--seed N] [--kills 20] [--only worker slot executor driver]
+    python -m tests.integration.spark_chaos [--seed N] [--kills 20] [--only slot driver ...] [--mode continuous]
+        [--backend heap]
 
-A job counts numbers of two splits into exactly-once files. Its Python workers, its slots, its executors
-(`local-cluster`) or its driver are killed one after the other, each at a random moment behind a checkpoint that came
-after the kill before; then the job comes to its end. In the files every number must be there once, with counts
-that have no gap, and no process may be left.
+A job counts numbers of two splits into exactly-once files. One after the other, in random order, so many of each kind:
+Python workers, their daemon, slots and the driver are killed with -9, slots and the driver are stopped for longer than
+their lease and wake up late, connections of slots are cut; executors are killed in a job of their own
+(`local-cluster`). Each comes at a random moment behind a checkpoint that is newer than the one before it; then the job
+comes to its end. In the files every number must be there once, with counts that have no gap; no process may be left.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,7 +35,6 @@ from tidemark import (
     Encoder,
     ExternalizedCheckpointRetention,
     FileSink,
-    FsStateBackend,
     KeyedProcessFunction,
     RestartStrategies,
     Split,
@@ -43,10 +46,13 @@ from tidemark import (
     WatermarkStrategy,
 )
 
-VICTIMS = ("worker", "slot", "executor", "driver")
+VICTIMS = ("worker", "daemon", "slot", "frozen-slot", "socket", "driver", "frozen-driver", "executor")
+LEASE_S = 5.0
 SPLITS, BLOCK, KEYS = 2, 1000, 10
 PATIENCE_S = 600.0
 _ROOT = Path(__file__).parents[2]
+_PIDFD_GETFD = 438
+"""Number of the system call, the same on every architecture; Python has no name for it."""
 
 
 class Numbers(SplitSource[int]):
@@ -99,15 +105,23 @@ class Numbered(KeyedProcessFunction):
         yield f"{value % KEYS} {count} {value}"
 
 
-def drive(folder: str, master: str, restored: str | None) -> None:
+def drive(folder: str, master: str, mode: str, backend: str, restored: str | None) -> None:
     """The program of the driver."""
     here = Path(folder)
-    settings = {"spark.master": master, "execution.mode": "continuous", "rest.enabled": "false"}
+    settings = {
+        "spark.master": master,
+        "execution.mode": mode,
+        "rest.enabled": "false",
+        "heartbeat.interval": "500 ms",
+        "heartbeat.timeout": f"{LEASE_S:.0f} s",
+        "state.backend": "rocksdb" if backend == "rocksdb" else "filesystem",
+        "state.checkpoints.dir": f"file://{here}/checkpoints",
+        "state.backend.incremental": "true",
+    }
     if restored:
         settings["execution.savepoint.path"] = restored
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
     env.set_parallelism(SPLITS)
-    env.set_state_backend(FsStateBackend(f"file://{here}/checkpoints"))
     env.enable_checkpointing(200)
     env.get_checkpoint_config().set_externalized_checkpoint_retention(
         ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
@@ -124,12 +138,46 @@ def drive(folder: str, master: str, restored: str | None) -> None:
     env.execute("chaos")
 
 
+def cut_a_connection(pid: int, rng: random.Random) -> bool:
+    """End a connection of another process, as a network would; False if it has none."""
+    own = os.pidfd_open(pid)
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    connections = []
+    try:
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                if not os.readlink(entry.path).startswith("socket:"):
+                    continue
+                copy = call(_PIDFD_GETFD, own, int(entry.name), 0)
+                if copy < 0:
+                    raise OSError(ctypes.get_errno(), "pidfd_getfd")
+                connections.append(socket.socket(fileno=copy))
+        # Those that listen have no peer.
+        connected = [connection for connection in connections if _has_peer(connection)]
+        if connected:
+            with contextlib.suppress(OSError):
+                rng.choice(connected).shutdown(socket.SHUT_RDWR)
+        return bool(connected)
+    finally:
+        os.close(own)
+        for connection in connections:
+            connection.close()
+
+
+def _has_peer(connection: socket.socket) -> bool:
+    try:
+        connection.getpeername()
+    except OSError:
+        return False
+    return True
+
+
 class Campaign:
     """One job and its murderer."""
 
-    def __init__(self, folder: Path, victim: str, rng: random.Random) -> None:
-        self.folder, self.victim, self.rng = folder, victim, rng
-        self.master = "local-cluster[2,2,1024]" if victim == "executor" else "local[4]"
+    def __init__(self, folder: Path, master: str, mode: str, backend: str, rng: random.Random) -> None:
+        self.folder, self.rng = folder, rng
+        self.master, self.mode, self.backend = master, mode, backend
         self.driver = self.start(None)
 
     def start(self, restored: str | None) -> subprocess.Popen[bytes]:
@@ -146,7 +194,7 @@ class Campaign:
         }
         program = (
             "from tests.integration.spark_chaos import drive; "
-            f"drive({str(self.folder)!r}, {self.master!r}, {restored!r})"
+            f"drive({str(self.folder)!r}, {self.master!r}, {self.mode!r}, {self.backend!r}, {restored!r})"
         )
         with (self.folder / "driver.log").open("ab") as log:
             return subprocess.Popen(
@@ -179,35 +227,56 @@ class Campaign:
                     found.append(process)
         return found
 
-    def victims(self) -> list[psutil.Process]:
-        if self.victim == "driver":
+    def victims(self, kind: str) -> list[psutil.Process]:
+        if kind in ("driver", "frozen-driver"):
             return [psutil.Process(self.driver.pid)]
-        if self.victim == "slot":
+        if kind in ("slot", "frozen-slot", "socket"):
             return self.processes(r"tidemark\.slot\.server")
-        if self.victim == "executor":
+        if kind == "executor":
             return self.processes(r"CoarseGrainedExecutorBackend")
-        workers = self.processes(r"pyspark[./]daemon")
-        # The daemon is the parent of the workers; tasks are in these.
-        return [worker for worker in workers if worker.ppid() in {other.pid for other in workers}]
+        # The JVM starts the daemon, which makes the workers; these outlive it.
+        found = []
+        for process in self.processes(r"pyspark[./]daemon"):
+            with contextlib.suppress(psutil.Error):
+                parent = process.parent()
+                if (parent is not None and "java" in parent.name()) == (kind == "daemon"):
+                    found.append(process)
+        return found
 
-    def kill(self) -> None:
-        """Kill one at a random moment behind a checkpoint that is new."""
-        before = self.newest()
-        self.until(lambda: self.newest() != before, "a new checkpoint")
+    def strike(self, kind: str) -> None:
+        """Do it to one of them at a random moment behind a checkpoint that is new."""
+        self.until_newer(self.newest())
         time.sleep(self.rng.random() * 0.4)
-        victims = self.until(self.victims, f"a {self.victim} to kill")
-        with contextlib.suppress(psutil.NoSuchProcess):
-            self.rng.choice(victims).kill()
-        if self.victim == "driver":
+        victim = self.rng.choice(self.until(lambda: self.victims(kind), f"a {kind}"))
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError):
+            if kind == "socket":
+                cut_a_connection(victim.pid, self.rng)
+            elif kind.startswith("frozen"):
+                self.freeze(victim, kind)
+            else:
+                victim.kill()
+        if kind == "driver":
             self.driver.wait()
             restored = self.newest()
             assert restored is not None
             self.driver = self.start(str(restored.parent))
 
+    def freeze(self, victim: psutil.Process, kind: str) -> None:
+        """Stop it until others have given it up, then let it wake up."""
+        victim.suspend()
+        try:
+            time.sleep(LEASE_S + 1)
+            if kind == "frozen-slot":
+                self.until_newer(self.newest())
+        finally:
+            victim.resume()
+
+    def until_newer(self, before: Path | None) -> None:
+        self.until(lambda: self.newest() not in (None, before), "a new checkpoint")
+
     def finish(self) -> tuple[int, int]:
         """Let the job end; records, and attempts that ended. Raises if anything is wrong with the files."""
-        before = self.newest()
-        self.until(lambda: self.newest() != before, "a new checkpoint")
+        self.until_newer(self.newest())
         (self.folder / "go").touch()
         if self.driver.wait(PATIENCE_S) != 0:
             raise SystemExit(self.log()[-6000:])
@@ -254,24 +323,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9))
     parser.add_argument("--kills", type=int, default=20, help="in a row, of each kind (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=VICTIMS, default=VICTIMS)
+    parser.add_argument("--mode", choices=("continuous", "epochs"), default="continuous")
+    parser.add_argument("--backend", choices=("heap", "rocksdb"), default="heap")
     options = parser.parse_args(arguments)
-    print(f"make chaos-spark SEED={options.seed} KILLS={options.kills}", flush=True)
-    for victim in options.only:
-        with tempfile.TemporaryDirectory(prefix="spark-chaos-", ignore_cleanup_errors=True) as name:
-            started = time.monotonic()
-            campaign = Campaign(Path(name), victim, random.Random(f"{options.seed}-{victim}"))
-            try:
-                for kill in range(options.kills):
-                    campaign.kill()
-                    print(f"  {victim} {kill + 1}, {time.monotonic() - started:.0f} s", flush=True)
-                records, restarts = campaign.finish()
-            finally:
-                campaign.close()
-        took = time.monotonic() - started
-        print(
-            f"{victim}: {options.kills} killed, {restarts} attempts ended, {records:,} records exact, {took:.0f} s",
-            flush=True,
-        )
+    only = f' ONLY="{" ".join(options.only)}"' if options.only != VICTIMS else ""
+    places = f"MODE={options.mode} BACKEND={options.backend}"
+    print(f"make chaos-spark SEED={options.seed} KILLS={options.kills} {places}{only}", flush=True)
+    local = [kind for kind in options.only if kind != "executor"]
+    if local:
+        campaign(local, "local[4]", options)
+    if "executor" in options.only:
+        campaign(["executor"], "local-cluster[2,2,1024]", options)
+
+
+def campaign(kinds: Sequence[str], master: str, options: argparse.Namespace) -> None:
+    """One job, and so many strikes of each kind."""
+    rng = random.Random(f"{options.seed}-{master}")
+    strikes = [kind for kind in kinds for _ in range(options.kills)]
+    rng.shuffle(strikes)
+    with tempfile.TemporaryDirectory(prefix="spark-chaos-", ignore_cleanup_errors=True) as name:
+        started = time.monotonic()
+        job = Campaign(Path(name), master, options.mode, options.backend, rng)
+        try:
+            for number, kind in enumerate(strikes, 1):
+                job.strike(kind)
+                print(f"  {number} {kind}, {time.monotonic() - started:.0f} s", flush=True)
+            records, restarts = job.finish()
+        finally:
+            job.close()
+    took = time.monotonic() - started
+    told = ", ".join(f"{options.kills} {kind}" for kind in kinds)
+    print(
+        f"{len(strikes)} ({told}), {restarts} attempts ended, {records:,} records exact, {took:.0f} s",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
