@@ -77,6 +77,15 @@ def test_a_timer_that_waits_for_the_next_watermark_still_waits_after_a_crash():
         assert "event" in run_schedule(schedule).difference(expected)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_timers_that_are_due_fire_in_front_of_the_end_after_a_crash_took_their_firing_back(mode):
+    events = (AT(5, ("data", "a", 1)), CHECKPOINT, ADVANCE(48), CRASH_AT("epoch"), END)
+    schedule = Schedule(0, events, 2, ("ledger",))
+    expected = run_schedule(schedule.peaceful())
+    assert any(row[0] == "processing" for rows in expected.branches.values() for row in rows)
+    assert run_schedule(schedule, mode=mode).difference(expected) is None
+
+
 def test_all_backends_and_modes_are_judged_by_one_run_without_crashes(capsys):
     seed = min(range(50), key=lambda seed: len(random_schedule(seed).events))
     with mock.patch("tidemark.testing.crashtest.run_schedule", wraps=run_schedule) as run:

@@ -157,9 +157,14 @@ class SlotSubtask(Subtask):
         if watermark <= self.watermark:
             return
         operator, out = self.operator, self._out
+        ends = watermark == MAX_WATERMARK and not self._ended
+        if ends:
+            # Timers that are due by the clock fire in front of the end, which drops them: a subtask that was restored
+            # may hear of the end first of all.
+            operator.advance_processing_time(self._clock.now(), out)
         self.watermark = watermark
         operator.advance_watermark(watermark, out)
-        if watermark == MAX_WATERMARK and not self._ended:
+        if ends:
             self._ended = True
             for index in sorted(set(self._inputs)):
                 operator.end_input(index, out)
