@@ -104,6 +104,10 @@ bench-window: java ## benchmark windows: by record, by column, beside Spark's ow
 	$(PY) benchmarks/bench_window.py
 	$(PY) benchmarks/bench_window_spark.py
 
+.PHONY: bench-start
+bench-start: java ## benchmark the first minute: from `python job.py` to the first record
+	$(PY) benchmarks/bench_start.py
+
 bench-latency: java ## benchmark latency: continuous beside epochs and PyFlink
 	$(PY) benchmarks/bench_latency.py
 

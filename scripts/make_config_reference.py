@@ -41,8 +41,10 @@ written `500 ms`, `10 s`, `2 min`, `1 h`, `1 d` or a number of milliseconds; siz
 of bytes. A value that does not parse is a `ConfigError` that names the key.
 
 Other variables: `TIDEMARK_HOME` (registry of running jobs, default `~/.tidemark`), `TIDEMARK_TOKEN` (token of the job
-to talk to), `TIDEMARK_SPARK_LOG_LEVEL` (of a Spark session we create, default `ERROR`), `SPARK_MASTER` (of such a
-session, default `local[*]`), `PYSPARK_PYTHON` (interpreter of Python workers and slots).
+to talk to), `TIDEMARK_SPARK_LOG_LEVEL` (of a Spark session we create, default `ERROR`), `TIDEMARK_SPARK_CLASS_ARCHIVE`
+(where such a session keeps Spark's classes for the next start, some 160 MB, default `~/.cache/tidemark/classes`;
+`off`: nowhere), `SPARK_MASTER` (of such a session, default `local[*]`), `PYSPARK_PYTHON`
+(interpreter of Python workers and slots).
 
 What is accepted without an effect is listed in [limits](limits.md).
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,12 +14,13 @@ import pytest
 from tests.recovery.local_jobs import DEADLINE, local_env
 
 from tidemark import MapFunction, Types
+from tidemark.errors import SlotLostError
 from tidemark.plan.job_plan import build_plan
 from tidemark.plan.vertex import dump_functions
 from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotLost
 from tidemark.runtime.cancellation import Cancellation
-from tidemark.runtime.launch import launch_slots
+from tidemark.runtime.launch import launch_slots, launch_slots_here
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager, _Ping
 
@@ -42,16 +44,12 @@ class BlocksInOpen(MapFunction):
         return value
 
 
+def manager_of(limits, launch=lambda settings: list(launch_slots(iter(settings))), at="tcp:127.0.0.1:0"):
+    return SlotManager(JOB, os.urandom(32), at, launch, "127.0.0.1", [0], limits)
+
+
 def one_slot(limits):
-    made = SlotManager(
-        JOB,
-        os.urandom(32),
-        "tcp:127.0.0.1:0",
-        lambda settings: list(launch_slots(iter(settings))),
-        "127.0.0.1",
-        [0],
-        limits,
-    )
+    made = manager_of(limits)
     made.ensure(1)
     return made
 
@@ -91,6 +89,63 @@ def blocked(manager, tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return manager
+
+
+class Launcher:
+    """Launches slots as a driver does, and remembers them."""
+
+    def __init__(self):
+        self.launched = []
+
+    def __call__(self, settings):
+        launched = launch_slots_here(settings)
+        self.launched += launched
+        return launched
+
+
+@pytest.fixture
+def ahead():
+    """A manager, and what launches its slots."""
+    launch = Launcher()
+    with tempfile.TemporaryDirectory() as directory:
+        made = manager_of(SlotLimits(), launch, f"unix:{directory}/slots.sock")
+        yield made, launch
+        made.stop()
+
+
+def test_slots_that_were_launched_ahead_are_waited_for_and_not_launched_again(ahead):
+    manager, launch = ahead
+
+    manager.launch_ahead(1)
+    manager.ensure(2)
+
+    assert manager.pids() == {slot: pid for slot, pid, _log in launch.launched}
+    assert [slot for slot, _pid, _log in launch.launched] == [0, 1]
+
+
+def test_one_that_ends_before_it_registers_is_told_and_then_replaced(ahead):
+    manager, launch = ahead
+    manager.launch_ahead(1)
+    # Its interpreter needs far longer to come up than it takes to kill it.
+    os.kill(launch.launched[0][1], signal.SIGKILL)
+
+    with pytest.raises(SlotLostError, match="ended before they registered"):
+        manager.ensure(1)
+    manager.ensure(1)
+
+    assert manager.pids() == {0: launch.launched[1][1]}
+
+
+def test_a_job_that_does_not_get_its_session_leaves_no_slot_behind(ahead):
+    manager, launch = ahead
+    manager.launch_ahead(1)
+    _slot, pid, log = launch.launched[0]
+    process = psutil.Process(pid)
+
+    manager.stop()
+
+    assert_gone(process)
+    assert not Path(log).parent.exists()
 
 
 def test_a_blocked_slot_answers_what_needs_no_operator_and_tells_where_it_hangs(blocked):

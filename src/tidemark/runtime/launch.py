@@ -1,33 +1,83 @@
-"""Starts slot processes, inside Spark tasks on the executors: detached, fresh interpreters, told by stdin."""
+"""Starts slot processes, detached, fresh interpreters, told by stdin: inside Spark tasks on the executors.
+
+Where tasks run in the driver's own JVM, with the interpreter and the environment of the driver, the driver does it
+itself: slots need no JVM, and are up before it is.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from ssl import SSLContext
 from typing import Any
 
+from tidemark.api.executor import PythonArtifacts
 from tidemark.rpc import socket_base
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 from tidemark.slot.allocator import FEW_ARENAS
 from tidemark.tls import TlsFiles, client_side
 
-__all__ = ["client_tls", "launch_slots", "shipped_files", "tls_on_worker"]
+__all__ = [
+    "client_tls",
+    "driver_launches",
+    "launch_slots",
+    "launch_slots_here",
+    "shipped_files",
+    "tls_on_worker",
+]
+
+_ALONE = ("spark.executorEnv.", "spark.executor.pyspark.memory", "spark.python.daemon.module")
+"""What only Spark knows how to give to the processes of an executor."""
 
 
 def launch_slots(settings: Iterator[dict[str, Any]]) -> Iterator[tuple[int, int, str]]:
     """Start one slot per settings; yields (slot, pid, log file). Runs in a Spark task."""
     for setting in settings:
-        yield _launch(dict(setting))
+        yield _launch(dict(setting), dict(os.environ))
 
 
-def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
+def launch_slots_here(settings: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
+    """The same from the driver, with the environment that Spark gives to Python workers."""
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
+        "PYTHONUNBUFFERED": "YES",
+        # One task has one core: pools of threads of numpy would fight for those of the other slots.
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+    return [_launch(dict(setting), environment) for setting in settings]
+
+
+def driver_launches(spark: Mapping[str, str], artifacts: PythonArtifacts, pythons: Iterable[str]) -> bool:
+    """Whether a slot that the driver starts is the same as one that a task in the driver's JVM starts.
+
+    Args:
+        spark: Settings of the Spark session.
+        artifacts: What the job ships.
+        pythons: Interpreters that were named for the workers.
+    """
+    told = any(key.startswith(_ALONE) for key in spark)
+    return not told and artifacts == PythonArtifacts() and all(map(_is_this_interpreter, pythons))
+
+
+def _is_this_interpreter(python: str) -> bool:
+    found = shutil.which(python)
+    # All environments of a Python link to the same file; the directory tells them apart.
+    return (
+        found is not None
+        and os.path.dirname(os.path.abspath(found)) == os.path.dirname(os.path.abspath(sys.executable))
+        and os.path.samefile(found, sys.executable)
+    )
+
+
+def _launch(setting: dict[str, Any], environment: dict[str, str]) -> tuple[int, int, str]:
     base = socket_base()
     sweep_scratch(base)
     scratch = ScratchDirectory(f"tidemark-{setting['job_id'][:8]}-{setting['slot']}-", base)
@@ -52,7 +102,7 @@ def _launch(setting: dict[str, Any]) -> tuple[int, int, str]:
             cwd=shipped_files() if setting.pop("shipped_files", False) else scratch.name,
             env={
                 **FEW_ARENAS,
-                **os.environ,
+                **environment,
                 "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             },
         )

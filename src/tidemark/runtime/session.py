@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.errors import ConfigError
 from tidemark.redaction import is_secret
 from tidemark.rpc.addresses import socket_base
+from tidemark.runtime.class_archive import class_archive_options
 from tidemark.scratch import scratch_for_life
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "java_command",
     "java_version",
     "lost",
+    "master_of_session",
     "runs_in_driver",
     "use_this_interpreter",
 ]
@@ -92,9 +94,7 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     wanted = {key: value for key, value in configuration.items() if key.startswith("spark.")}
     builder = SparkSession.builder.appName(wanted.pop("spark.app.name", "tidemark"))
-    if "spark.master" not in wanted:
-        default = f"local[{(os.cpu_count() or 1) + spare}]" if spare else "local[*]"
-        wanted["spark.master"] = os.environ.get("SPARK_MASTER", default)
+    wanted["spark.master"] = _new_master(wanted, spare)
     if wanted["spark.master"].startswith("local"):
         wanted.setdefault("spark.driver.host", "127.0.0.1")
         wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
@@ -108,6 +108,9 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
                 "tidemark-workers-", socket_base(_LONGEST_SOCKET_BASE)
             )
     wanted.update(_quiet(wanted.get(_JAVA_OPTIONS, ""), os.environ))
+    shared = class_archive_options(java, wanted.get(_JAVA_OPTIONS, ""), os.environ)
+    if shared:
+        wanted[_JAVA_OPTIONS] = f"{wanted.get(_JAVA_OPTIONS, '')} {shared}".strip()
     settings = {**_SETTINGS, **wanted}
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -123,6 +126,21 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     session.sparkContext.setLogLevel(os.environ.get(_LEVEL, "ERROR"))
     _warn_of_open_ports(session)
     return session, True
+
+
+def master_of_session(configuration: Mapping[str, str], spare: int = 0) -> str:
+    """The master of the session that `find_or_create_session` will give; nothing is started."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is not None and context._jsc is not None:
+        return str(context.master)
+    return _new_master(configuration, spare)
+
+
+def _new_master(configuration: Mapping[str, str], spare: int) -> str:
+    default = f"local[{(os.cpu_count() or 1) + spare}]" if spare else "local[*]"
+    return configuration.get("spark.master") or os.environ.get("SPARK_MASTER", default)
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:

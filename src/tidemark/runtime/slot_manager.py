@@ -6,11 +6,13 @@ import logging
 import os
 import queue
 import shutil
+import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -140,6 +142,10 @@ class SlotManager:
         server_tls = server_side(tls)
         listener, self.address = listen(listen_at, option=Options.DRIVER_PORTS.key)
         self._slots: dict[int, _Slot] = {}
+        self._ahead: list[tuple[int, int, str]] = []
+        """Slots that were launched and that nobody has waited for yet."""
+        self._ahead_at = 0
+        """When, in milliseconds since the epoch."""
         self._memory: dict[int, SlotMemoryUse] = {}
         """What slots said last of their memory."""
         self._wanted = 0
@@ -164,8 +170,18 @@ class SlotManager:
         self._end_surplus(count)
         missing = [index for index in range(count) if index not in self._slots]
         self.events()
-        if not missing:
-            return
+        launched, self._ahead = self._ahead, []
+        under_way = {row[0] for row in launched}
+        launched += self._launch_all([index for index in missing if index not in under_way])
+        self._await_registration(missing, launched)
+
+    def launch_ahead(self, count: int) -> None:
+        """Launch slots on this machine without waiting for them, before the job's thread runs: `ensure` will."""
+        self._wanted = count
+        self._ahead = self._launch_all(range(count))
+        self._ahead_at = round(time.time() * 1000)
+
+    def _launch_all(self, indexes: Iterable[int]) -> list[tuple[int, int, str]]:
         settings = [
             {
                 "driver": self.address,
@@ -181,9 +197,9 @@ class SlotManager:
                 "log_json": self._logging.as_json,
                 "tls": None if self._tls is None else asdict(self._tls),
             }
-            for index in missing
+            for index in indexes
         ]
-        self._await_registration(missing, self._launch(settings))
+        return self._launch(settings) if settings else []
 
     def _await_registration(self, missing: list[int], launched: list[tuple[int, int, str]]) -> None:
         here = self.address.startswith("unix:")
@@ -286,6 +302,13 @@ class SlotManager:
         for slot in self._slots.values():
             slot.client.close()
             _remove_scratch(slot)
+        for index, pid, log in self._ahead:
+            if index not in self._slots:
+                # Still starting: it would find nobody to register with.
+                if is_process_alive(pid, self._ahead_at):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                shutil.rmtree(os.path.dirname(log), ignore_errors=True)
         self._slots.clear()
 
     def _register(self, connection: Connection) -> None:

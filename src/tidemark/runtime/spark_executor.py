@@ -6,15 +6,16 @@ import logging
 import os
 import re
 import secrets
+from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidemark.api.executor import JobSettings, PlannedMode
 from tidemark.api.graph import Graph
 from tidemark.api.job import JobClient
 from tidemark.clock import SystemClock
 from tidemark.config import ExecutionMode, Options
-from tidemark.errors import ConfigError
+from tidemark.plan.job_plan import build_plan
 from tidemark.ports import parse_port_range
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
@@ -29,22 +30,26 @@ from tidemark.runtime.continuous.choice import (
 from tidemark.runtime.continuous.execution import ContinuousExecution
 from tidemark.runtime.continuous.spark_engine import ContinuousSparkEngine
 from tidemark.runtime.continuous.task_links import TaskLinks
-from tidemark.runtime.control import Endpoint, JobControl, ports_of, server_threads_of
+from tidemark.runtime.control import Endpoint, JobControl, ports_of
 from tidemark.runtime.driver_log import SlotLogging
 from tidemark.runtime.execution import JobExecution
 from tidemark.runtime.job_handle import JobHandle
-from tidemark.runtime.launch import launch_slots
 from tidemark.runtime.leadership import Leadership, job_id_of, lead
 from tidemark.runtime.progress import timed_accesses
 from tidemark.runtime.runner import JobRunner
-from tidemark.runtime.session import active_session, find_or_create_session, runs_in_driver
+from tidemark.runtime.session import (
+    active_session,
+    find_or_create_session,
+    master_of_session,
+    runs_in_driver,
+)
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
 from tidemark.runtime.sources.factory import make_source
 from tidemark.runtime.spark_engine import SparkEngine
+from tidemark.runtime.spark_slots import SlotLauncher
 from tidemark.runtime.storage_plan import StoragePlan, check_travels
 from tidemark.scratch import ScratchDirectory
-from tidemark.state.allowed_classes import allowed_classes
 from tidemark.tls import TlsFiles, server_side
 
 if TYPE_CHECKING:
@@ -105,6 +110,12 @@ class SparkExecutor:
                 leadership.release()
             raise
 
+    def _session(self, configuration: dict[str, str], spare: int) -> SparkSession:
+        session, created = find_or_create_session(configuration, spare)
+        if created:
+            self._own_session = session
+        return session
+
     def _start(
         self,
         graph: Graph,
@@ -119,48 +130,44 @@ class SparkExecutor:
         spare = number_of_tasks(graph, settings) if might_be_continuous(graph, settings) else 0
         if settings.artifacts.executable is not None:
             wanted.setdefault("spark.pyspark.python", settings.artifacts.executable)
-        session, created = find_or_create_session(wanted, spare)
-        if created:
-            self._own_session = session
-        ship_artifacts(session.sparkContext, settings.artifacts)
-        choice = choose_mode(graph, settings, cores=_cores(session, settings), obstacle=_obstacle(session))
-        shipped_files = wants_directory(settings.artifacts)
-        threads = server_threads_of(settings)
-        more = {
-            "shipped_files": shipped_files,
-            "query_threads": (threads.network, threads.query),
-            "query_statistics": configuration.get(Options.QUERYABLE_STATISTICS),
-            "allowed_classes": allowed_classes(),
-        }
+        master = master_of_session(wanted, spare)
+        is_local = master.startswith("local")
+        session = active_session() if is_local else self._session(wanted, spare)
         job_id = job_id_of(leadership)
         token = secrets.token_bytes(32)
-        host = _driver_host(session)
+        host = "127.0.0.1" if session is None else _driver_host(session)
         doors = f"{host}:{configuration.get(Options.DRIVER_PORTS)}"
-        ports = ports_of(settings, Options.QUERYABLE_SERVER_PORTS)
-        sockets = socket_directory(job_id) if runs_in_driver(session.sparkContext.master) else None
-        if tls is not None:
-            if _is_local(session):
-                tls = tls.absolute()
-            else:
-                _warn_of_open_channels(session)
-        slots = SlotManager(
-            job_id,
-            token,
-            _listen_at(sockets, "slots", doors),
-            lambda wanted: _launch(session, [{**slot, **more} for slot in wanted]),
-            "127.0.0.1" if _is_local(session) else None,
-            ports,
-            limits,
-            SlotLogging.of(configuration),
-            tls,
-            configuration.get(Options.SLOT_PORTS),
-        )
-
-        def release() -> None:
+        if tls is not None and is_local:
+            tls = tls.absolute()
+        with ExitStack() as undo:
+            sockets = socket_directory(job_id) if runs_in_driver(master) else None
             if sockets is not None:
-                sockets.cleanup()
-
-        try:
+                undo.callback(sockets.cleanup)
+            launch = SlotLauncher(settings, session, runs_in_driver(master))
+            slots = SlotManager(
+                job_id,
+                token,
+                _listen_at(sockets, "slots", doors),
+                launch,
+                "127.0.0.1" if is_local else None,
+                ports_of(settings, Options.QUERYABLE_SERVER_PORTS),
+                limits,
+                SlotLogging.of(configuration),
+                tls,
+                configuration.get(Options.SLOT_PORTS),
+            )
+            undo.callback(slots.stop)
+            if launch.by_driver:
+                # They need no JVM, and come up while it does.
+                slots.launch_ahead(build_plan(graph, settings, job_id).slots)
+            session = launch.session = self._session(wanted, spare)
+            ship_artifacts(session.sparkContext, settings.artifacts)
+            if tls is not None and not is_local:
+                _warn_of_open_channels(session)
+            choice = choose_mode(
+                graph, settings, cores=_cores(session, settings), obstacle=_obstacle(session)
+            )
+            shipped_files = wants_directory(settings.artifacts)
             backend = BackendChoice.of(settings.state_backend, timed_accesses(settings.configuration))
             execution: JobExecution
             engine: SparkEngine
@@ -190,51 +197,17 @@ class SparkExecutor:
                     application,
                     tls,
                     lambda: _query_addresses(engine),
-                    release,
+                    (lambda: None) if sockets is None else sockets.cleanup,
                 )
             )
             runner = JobRunner(execution, on_end=control.close)
             control.open(runner)
-        except BaseException:
-            # The engine may not have been made.
-            slots.stop()
-            release()
-            raise
+            undo.pop_all()
         slots.on_event = runner.wake.set
         if isinstance(engine, ContinuousSparkEngine):
             engine.on_event = runner.wake.set
         runner.start()
         return JobHandle(runner)
-
-
-def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
-    context = session.sparkContext
-    try:
-        launched: list[tuple[int, int, str]] = (
-            context.parallelize(wanted, len(wanted)).mapPartitions(launch_slots).collect()
-        )
-    except Exception as exc:
-        trouble = _trouble_of_workers(str(exc))
-        if trouble is not None:
-            raise ConfigError(
-                f"The Python of the Spark workers {trouble}. Install tidemark on every worker, or point "
-                "PYSPARK_PYTHON (spark.pyspark.python) at an interpreter that has it, of the driver's version; a "
-                "relative PYTHONPATH is not seen by executors."
-            ) from None
-        raise
-    return launched
-
-
-def _trouble_of_workers(told: str) -> str | None:
-    """What is wrong with an interpreter that cannot even launch slots, which takes no code of users."""
-    missing = re.search(r"No module named '([^'.]+)", told)
-    if missing is not None:
-        return (
-            "does not have tidemark"
-            if missing[1] == "tidemark"
-            else f"does not have {missing[1]!r}, which tidemark needs"
-        )
-    return "is of another version than the driver's" if "PYTHON_VERSION_MISMATCH" in told else None
 
 
 def _query_addresses(engine: SparkEngine) -> list[str | None]:

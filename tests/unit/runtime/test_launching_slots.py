@@ -1,15 +1,19 @@
-"""What goes wrong when slots are launched on the executors."""
+"""Who launches slots, and what goes wrong when that is done on the executors."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tidemark.api.executor import PythonArtifacts
 from tidemark.errors import ConfigError
 from tidemark.protocol.failure import is_curable
-from tidemark.runtime.spark_executor import _launch
+from tidemark.runtime.launch import driver_launches
+from tidemark.runtime.spark_slots import _launch
 
 
 def session_that_fails(text: str) -> Any:
@@ -45,3 +49,22 @@ def test_workers_that_cannot_be_used_are_named_and_not_tried_again(told: str, tr
 def test_other_failures_are_passed_on() -> None:
     with pytest.raises(RuntimeError, match="executor lost"):
         _launch(session_that_fails("executor lost"), [{"slot": 0}])
+
+
+def test_the_driver_launches_slots_where_a_task_would_start_the_same_process() -> None:
+    nothing = PythonArtifacts()
+
+    assert driver_launches({"spark.master": "local[2]"}, nothing, [])
+    assert driver_launches({}, nothing, [sys.executable])
+    # What Spark gives to the processes of executors, or ships to them, or another interpreter, only it can give.
+    assert not driver_launches({"spark.executorEnv.SHOP": "42"}, nothing, [])
+    assert not driver_launches({"spark.executor.pyspark.memory": "1g"}, nothing, [])
+    assert not driver_launches({}, PythonArtifacts(files=("helper.py",)), [])
+    assert not driver_launches({}, nothing, ["/bin/sh"])
+    assert not driver_launches({}, nothing, ["no-such-python"])
+
+
+def test_the_same_python_in_another_environment_is_another_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+
+    assert not driver_launches({}, PythonArtifacts(), [str(tmp_path / "python")])
