@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
+from tests.integration.conftest import shared_session
 
 WITH_CODE = [page for page in PAGES if any(b.words[:1] == ("python",) for b in blocks(page))]
 
@@ -65,10 +66,8 @@ def test_blocks_run_in_the_local_executor(
     "page", [page for page in WITH_CODE if any(_kind(b) == "spark" for b in blocks(page))], ids=_id
 )
 def test_blocks_run_on_spark(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from tidemark.runtime.session import find_or_create_session
-
     # The session every other test on Spark uses; the page's own getOrCreate() finds it.
-    find_or_create_session({"spark.master": "local[4]", "spark.app.name": "tidemark tests"})
+    shared_session()
 
     _run(page, "spark", capfd)
 

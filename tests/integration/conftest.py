@@ -14,13 +14,19 @@ import pytest
 SECRET_SETTING = {"spark.hadoop.fs.s3a.secret.key": "nobody-may-read-this"}
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """A tuned session, as the library itself would create it, with cores for tasks that last beside others."""
+def shared_session() -> Any:
+    """The session of every test on Spark, as the library itself would create it, with cores for tasks that last."""
     from tidemark.runtime.session import find_or_create_session
 
     settings = {"spark.master": "local[4]", "spark.app.name": "tidemark tests", **SECRET_SETTING}
     session, _new = find_or_create_session(settings)
+    return session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The shared session."""
+    session = shared_session()
     yield session
     session.stop()
 
