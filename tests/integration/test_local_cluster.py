@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from tests.integration.conftest import slot_processes
 from tests.integration.test_jobs_on_spark import DEADLINE, RunningCount, wait_for
 from tests.integration.test_recovery_on_spark import committed, expected, numbers_job
+from tests.integration.test_session_on_spark import RPC_RESPONSE, answer_to_a_stranger, doors_of_jvm
 
 from tidemark import wire
 from tidemark.cli.main import cli
@@ -114,6 +115,18 @@ def assert_closed_to_strangers(driver: int, slots: set[int]) -> None:
             wire.connect(f"tcp:127.0.0.1:{port}", token_bytes(record.token), DEADLINE, anybody)
 
 
+def assert_spark_tells_strangers_nothing(driver: int) -> None:
+    """Its ports are on the loopback interface, and give the closures of tasks, which hold the token, to nobody."""
+    jvms = [p for p in psutil.Process(driver).children(recursive=True) if p.name() == "java"]
+    assert len(jvms) == 1 + 2, "the driver, with master and workers in it, and the executors"
+    doors = set().union(*map(doors_of_jvm, jvms))
+    assert {host for host, _port in doors} == {"127.0.0.1"}
+    asked = [(door, f"broadcast_{number}_piece0") for door in doors for number in range(4)]
+    answers = {question: answer_to_a_stranger(question[0], "app", question[1]) for question in asked}
+    assert RPC_RESPONSE not in answers.values(), answers
+    assert not [jvm for jvm in jvms if "authenticate.secret" in " ".join(jvm.cmdline())]
+
+
 def executors(driver: int) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(driver).children(recursive=True):
@@ -146,6 +159,7 @@ def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path, mo
             time.sleep(rng.random() * 0.3)
             if not machine_lost:
                 assert_closed_to_strangers(driver.pid, set(slot_processes()) - others)
+                assert_spark_tells_strangers_nothing(driver.pid)
             victims = executors(driver.pid)
             assert victims
             rng.choice(victims).kill()

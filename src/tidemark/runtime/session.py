@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,10 @@ GET_JAVA = (
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LEVEL = "TIDEMARK_SPARK_LOG_LEVEL"
 _AUTHENTICATE = "spark.authenticate"
+_LOOPBACK = "127.0.0.1"
+_LOCAL_IP = "SPARK_LOCAL_IP"
+_LOCAL_CLUSTER = {"spark.ui.killEnabled": "false", "spark.master.ui.decommission.allow.mode": "DENY"}
+"""Its master and workers have web pages that cannot be turned off, with buttons that end executors."""
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 _UNIX_SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 _LONGEST_SOCKET_BASE = 36
@@ -95,13 +100,19 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     wanted = {key: value for key, value in configuration.items() if key.startswith("spark.")}
     builder = SparkSession.builder.appName(wanted.pop("spark.app.name", "tidemark"))
     wanted["spark.master"] = _new_master(wanted, spare)
+    environment: dict[str, str] = {}
     if wanted["spark.master"].startswith("local"):
-        wanted.setdefault("spark.driver.host", "127.0.0.1")
-        wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
-        if runs_in_driver(wanted["spark.master"]):
-            # Its RPC and block manager ports are on the loopback interface, too, and hand blocks (broadcast closures,
-            # with the job's token in them) to whoever asks. Spark makes a secret up itself here.
-            wanted.setdefault(_AUTHENTICATE, "true")
+        wanted.setdefault("spark.driver.host", _LOOPBACK)
+        wanted.setdefault("spark.driver.bindAddress", _LOOPBACK)
+        # RPC and block manager ports hand blocks (broadcast closures, with the job's token in them) to whoever asks,
+        # on the loopback interface as well.
+        wanted.setdefault(_AUTHENTICATE, "true")
+        if not runs_in_driver(wanted["spark.master"]):
+            wanted = {**_LOCAL_CLUSTER, **wanted}
+            # Where there are executors, Spark wants a secret and makes none up; it tells them by their environment.
+            wanted.setdefault(f"{_AUTHENTICATE}.secret", secrets.token_hex(32))
+            # Master, workers and executors would listen on the network, whatever the driver binds to.
+            environment = {} if _LOCAL_IP in os.environ else {_LOCAL_IP: _LOOPBACK}
         if _UNIX_SOCKET_DIRECTORY not in wanted:
             # Whoever connects is obeyed by a Python worker; in /tmp only the umask kept others out.
             wanted[_UNIX_SOCKET_DIRECTORY] = scratch_for_life(
@@ -115,7 +126,7 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        _start_jvm(settings)
+        _start_jvm(settings, environment)
         session = builder.getOrCreate()
     except Exception as exc:
         if "JAVA_GATEWAY_EXITED" in str(exc) and (version := java_version(java)) < OLDEST_JAVA:
@@ -143,7 +154,7 @@ def _new_master(configuration: Mapping[str, str], spare: int) -> str:
     return configuration.get("spark.master") or os.environ.get("SPARK_MASTER", default)
 
 
-def _start_jvm(settings: Mapping[str, str]) -> None:
+def _start_jvm(settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
     """Start the JVM, if none runs yet, without the secrets among the settings: everybody may read its command line.
 
     The session gets them when it is made, over PySpark's gateway.
@@ -154,7 +165,12 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
     for key, value in settings.items():
         if not is_secret(key):
             shown.set(key, value)
-    SparkContext._ensure_initialized(conf=shown)
+    os.environ.update(environment)
+    try:
+        SparkContext._ensure_initialized(conf=shown)
+    finally:
+        for name in environment:
+            del os.environ[name]
 
 
 def _quiet(java_options: str, environ: Mapping[str, str]) -> dict[str, str]:
