@@ -173,7 +173,8 @@ def run_own(rows: Rows, work: Work, by_batch: bool) -> float:
     Raises:
         RuntimeError: The result is wrong.
     """
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    for module in (__name__, Rows.__module__):
+        cloudpickle.register_pickle_by_value(sys.modules[module])
 
     def rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
         key = rows.key_column(batch.column(0).to_numpy())
