@@ -1,9 +1,10 @@
 """Keeps the C allocator of a slot from holding on to what was freed.
 
 RocksDB and the writers of snapshots allocate in many threads, and a thread of its own takes part in every checkpoint.
-glibc gives threads arenas of their own, each with holes of its own, which it keeps: over hours a slot grows although
-nothing in it does. So slots have few arenas (`FEW_ARENAS`, in their environment: they count from the first thread on),
-and give back what is free now and then. Elsewhere than on glibc all of this does nothing.
+glibc gives threads arenas of their own, each with holes of its own, which it keeps. So slots have few arenas
+(`FEW_ARENAS`, in their environment: they count from the first thread on), and give back what is free now and then.
+That makes a slot a little smaller; what makes RocksDB's slots grow over hours is something else (docs/reliability.md).
+Elsewhere than on glibc all of this does nothing.
 """
 
 from __future__ import annotations
