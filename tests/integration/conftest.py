@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.watching import living
 
 SECRET_SETTING = {"spark.hadoop.fs.s3a.secret.key": "nobody-may-read-this"}
 
@@ -78,5 +79,5 @@ def no_slot_survives() -> Iterator[None]:
     before = set(slot_processes())
     yield
     left = set(slot_processes()) - before
-    _gone, alive = psutil.wait_procs([psutil.Process(p) for p in left if psutil.pid_exists(p)], timeout=120)
+    _gone, alive = psutil.wait_procs(living(left), timeout=120)
     assert not alive, f"slot processes survived the test: {alive}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import pytest
 from tests.integration.test_jobs_on_spark import wait_for
 from tests.integration.test_recovery_on_spark import committed, expected, numbers_job, start_driver
+from tests.watching import completed_checkpoints
 
 from tidemark import ExternalizedCheckpointRetention, FsStateBackend, JobStatus
 from tidemark.errors import FencedError
@@ -18,22 +18,16 @@ PATIENCE = 600
 """Seconds for a whole program on a slow machine."""
 
 
-def completed(checkpoints: Path) -> list[Path]:
-    """Checkpoints of all jobs, newest last."""
-    found = [path.parent for path in checkpoints.rglob("_metadata")]
-    return sorted(found, key=lambda path: int(path.name.split("-")[1]))
-
-
 def test_a_frozen_driver_that_wakes_up_after_the_takeover_stops_and_publishes_nothing(tmp_path):
     limit, out, checkpoints = 20_000, tmp_path / "out", tmp_path / "checkpoints"
     frozen = start_driver(tmp_path, None, limit)
     drivers = [frozen]
     try:
-        wait_for(lambda: completed(checkpoints) and sum(committed(out).values()) > 500)
+        wait_for(lambda: completed_checkpoints(checkpoints) and sum(committed(out).values()) > 500)
         frozen.send_signal(signal.SIGSTOP)
-        newest = completed(checkpoints)[-1]
+        newest = completed_checkpoints(checkpoints)[-1]
         drivers.append(successor := start_driver(tmp_path, str(newest), limit))
-        wait_for(lambda: len({path.parent for path in completed(checkpoints)}) == 2)
+        wait_for(lambda: len({path.parent for path in completed_checkpoints(checkpoints)}) == 2)
 
         frozen.send_signal(signal.SIGCONT)
         (tmp_path / "go").touch()
@@ -64,7 +58,7 @@ def test_the_second_of_two_drivers_from_one_checkpoint_is_refused_once_the_first
     first = start()
     wait_for(lambda: first.get_progress()["checkpoints"] >= 1)
     first.cancel().result(PATIENCE)
-    retained = str(completed(tmp_path / "checkpoints")[-1])
+    retained = str(completed_checkpoints(tmp_path / "checkpoints")[-1])
 
     second = start(retained)
     wait_for(lambda: second.get_progress()["checkpoints"] >= 1)

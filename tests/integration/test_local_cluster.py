@@ -22,6 +22,7 @@ from tests.integration.conftest import slot_processes
 from tests.integration.test_jobs_on_spark import DEADLINE, RunningCount, wait_for
 from tests.integration.test_recovery_on_spark import committed, expected, numbers_job
 from tests.integration.test_session_on_spark import RPC_RESPONSE, answer_to_a_stranger, doors_of_jvm
+from tests.watching import completed_checkpoints
 
 from tidemark import wire
 from tidemark.cli.main import cli
@@ -149,11 +150,11 @@ def test_executors_killed_at_random_moments_lose_and_repeat_nothing(tmp_path, mo
     driver = start(tmp_path, limit, mode)
     try:
         for machine_lost in (False, True):
-            before = set((tmp_path / "checkpoints").rglob("_metadata"))
+            before = set(completed_checkpoints(tmp_path / "checkpoints"))
 
             def new_checkpoint(before: set[Path] = before) -> bool:
                 assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-4000:]
-                return bool(set((tmp_path / "checkpoints").rglob("_metadata")) - before)
+                return bool(set(completed_checkpoints(tmp_path / "checkpoints")) - before)
 
             wait_for(new_checkpoint)
             time.sleep(rng.random() * 0.3)

@@ -16,7 +16,9 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.integration.conftest import slot_processes
 from tests.integration.test_jobs_on_spark import DEADLINE, Discard, Numbers, RunningCount, wait_for
+from tests.watching import completed_checkpoints, files_below, living
 
 from tidemark import (
     AsyncDataStream,
@@ -117,7 +119,7 @@ def numbers_job(
 
 
 def committed(out: Path) -> Counter[str]:
-    return Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
+    return Counter(line for path in files_below(out, "part-*") for line in path.read_text().splitlines())
 
 
 def expected(limit: int) -> Counter[str]:
@@ -130,7 +132,9 @@ def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkp
     backend = RocksDBStateBackend(checkpoints, True) if rocksdb else FsStateBackend(checkpoints)
     own = kind == "own-operators"
     limit, rng = 10_000 if own else 40_000, random.Random(7)
-    env = make_env(2, state__backend__incremental=str(not own).lower())
+    # One of the three has a spare slot, which takes the place of each that is killed.
+    spare = {"slotmanager__redundant-taskmanager-num": "1"} if rocksdb else {}
+    env = make_env(2, state__backend__incremental=str(not own).lower(), **spare)
     numbers_job(env, backend, limit, tmp_path / "out", tmp_path / "go", own=own)
     client = env.execute_async("killed slots")
 
@@ -138,9 +142,14 @@ def test_slots_killed_at_random_moments_lose_and_repeat_nothing(make_env, checkp
         before = client.get_progress()["checkpoints"]
         wait_for(lambda b=before: client.get_progress()["checkpoints"] > b)
         time.sleep(rng.random() * 0.3)
-        pids = client.get_progress()["slot_pids"]
+        pids, engine = client.get_progress()["slot_pids"], client.runner.execution.engine
+        if rocksdb:
+            wait_for(engine.spare_pids)
+        spares = engine.spare_pids()
         os.kill(pids[kill % 2], signal.SIGKILL)
         wait_for(lambda k=kill: client.get_progress()["attempt"] > k)
+        if rocksdb:
+            wait_for(lambda k=kill, s=spares: client.get_progress()["slot_pids"].get(k % 2) in s)
     (tmp_path / "go").touch()
     client.get_job_execution_result().result(DEADLINE)
 
@@ -322,7 +331,7 @@ def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path):
 
     def half_way() -> bool:
         assert first.poll() is None, (tmp_path / "driver-start.log").read_text()
-        return len(list(checkpoints.rglob("_metadata"))) > 0 and sum(committed(out).values()) > 500
+        return bool(completed_checkpoints(checkpoints)) and sum(committed(out).values()) > 500
 
     wait_for(half_way)
     slots = slots_of(first.pid)
@@ -330,11 +339,10 @@ def test_a_killed_driver_continues_from_its_retained_checkpoint(tmp_path):
 
     first.kill()
     first.wait()
-    _gone, alive = psutil.wait_procs([psutil.Process(p) for p in slots if psutil.pid_exists(p)], timeout=120)
+    _gone, alive = psutil.wait_procs(slots, timeout=120)
     assert not alive, "slots outlived their driver"
     (tmp_path / "go").touch()
-    newest = max(checkpoints.rglob("_metadata"), key=lambda path: int(path.parent.name.split("-")[1]))
-    second = start_driver(tmp_path, str(newest.parent), limit)
+    second = start_driver(tmp_path, str(completed_checkpoints(checkpoints)[-1]), limit)
 
     assert second.wait(DEADLINE) == 0, (tmp_path / "driver-again.log").read_text()
     assert committed(out) == expected(limit)
@@ -358,15 +366,15 @@ def test_a_supervised_continuous_job_outlives_the_jvm_of_its_driver_and_the_driv
 
     def newest() -> int:
         assert supervisor.poll() is None, log.read_text()
-        found = (tmp_path / "checkpoints").rglob("_metadata")
-        return max((int(path.parent.name.split("-")[1]) for path in found), default=0)
+        found = completed_checkpoints(tmp_path / "checkpoints")
+        return int(found[-1].name.split("-")[1]) if found else 0
 
     def kill(victim: str) -> None:
         before = newest()
         wait_for(lambda: newest() > before + 1)
         (driver,) = psutil.Process(supervisor.pid).children()
         (jvm,) = [child for child in driver.children() if child.name() == "java"]
-        others = [psutil.Process(pid) for pid in slots_of(driver.pid)] + jvm.children(recursive=True)
+        others = slots_of(driver.pid) + jvm.children(recursive=True)
         assert len(others) > 2, "two slots, and Python workers"
         (jvm if victim == "jvm" else driver).kill()
         _gone, alive = psutil.wait_procs([driver, jvm, *others], timeout=DEADLINE)
@@ -415,15 +423,10 @@ def run_python(tmp_path: Path, name: str, *arguments: str) -> subprocess.Popen[s
     )
 
 
-def slots_of(driver: int) -> list[int]:
-    """Slots launched by the Spark of that driver: found by the job directory they were given."""
-    from tests.integration.conftest import slot_processes
-
-    return [
-        pid
-        for pid in slot_processes()
-        if psutil.Process(pid).create_time() > psutil.Process(driver).create_time()
-    ]
+def slots_of(driver: int) -> list[psutil.Process]:
+    """Slots launched by the Spark of that driver: those of this test run that are younger than it."""
+    since = psutil.Process(driver).create_time()
+    return [slot for slot in living(slot_processes()) if slot.create_time() > since]
 
 
 @pytest.mark.parametrize("first", [HashMapStateBackend, EmbeddedRocksDBStateBackend])

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.integration.test_jobs_on_spark import wait_for
+from tests.watching import completed_checkpoints, files_below
 
 from tidemark import (
     Encoder,
@@ -62,7 +63,7 @@ class Result:
 
     def lines(self) -> list[tuple[str, int, int]]:
         found = []
-        for path in self._out.rglob("part-*"):
+        for path in files_below(self._out, "part-*"):
             for line in path.read_text().splitlines():
                 group, value, number = line.split(" ")
                 found.append((group, int(value), int(number)))
@@ -101,8 +102,7 @@ def start(env: Any, stream: Any, directory: Path) -> Any:
 
 
 def newest_checkpoint(directory: Path) -> str:
-    found = (directory / "checkpoints").glob("*/chk-*/_metadata")
-    return str(max(found, key=lambda path: path.stat().st_mtime).parent)
+    return str(completed_checkpoints(directory / "checkpoints")[-1])
 
 
 def count_through_failures(

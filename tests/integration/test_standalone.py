@@ -19,6 +19,7 @@ import pytest
 from tests.campaign import SEED
 from tests.integration.conftest import slot_processes
 from tests.integration.test_jobs_on_spark import DEADLINE, wait_for
+from tests.watching import completed_checkpoints
 
 pytestmark = pytest.mark.cluster
 
@@ -192,7 +193,7 @@ def test_a_lost_worker_and_a_new_one_lose_and_repeat_nothing(
 
     def checkpoints() -> set[Path]:
         assert driver.poll() is None, cluster.log("driver")[-4000:]
-        return set((shared / "checkpoints").rglob("_metadata"))
+        return set(completed_checkpoints(shared / "checkpoints"))
 
     driver = cluster.submit(program, "--py-files", str(tmp_path / "userlib.zip"))
     wait_for(checkpoints)

@@ -20,6 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.recovery.killed_driver import TOTAL
 from tests.recovery.local_jobs import DEADLINE, Numbers, local_env, new_board
 from tests.recovery.local_jobs import board as board_of
+from tests.watching import files_below
 
 from tidemark import (
     BucketAssigner,
@@ -86,7 +87,7 @@ def checkpoints(directory: Path) -> list[str]:
 
 
 def published(directory: Path) -> Counter[str]:
-    visible = [path for path in (directory / "out").rglob("*") if path.is_file() and path.name[0] != "."]
+    visible = [path for path in files_below(directory / "out", "*") if path.name[0] != "."]
     return Counter(line for path in visible for line in path.read_text().splitlines())
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.recovery.killed_driver import TOTAL
+from tests.watching import files_below
 
 from tidemark.jobs import list_jobs
 
@@ -83,7 +84,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 def published(directory: Path) -> Counter[str]:
-    visible = [path for path in (directory / "out").rglob("*") if path.is_file() and path.name[0] != "."]
+    visible = [path for path in files_below(directory / "out", "*") if path.name[0] != "."]
     return Counter(line for path in visible for line in path.read_text().splitlines())
 
 

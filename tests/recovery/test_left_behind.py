@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from tests.recovery.killed_driver import TOTAL
 from tests.recovery.test_driver_loss import newest_checkpoint, run_until
+from tests.watching import files_below
 
 from tidemark.cli.main import cli
 
@@ -32,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def staged(directory: Path) -> set[str]:
-    return {path.name for path in (directory / "out").rglob("*.inprogress")}
+    return {path.name for path in files_below(directory / "out", "*.inprogress")}
 
 
 def clean() -> tuple[list[str], str]:

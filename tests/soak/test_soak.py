@@ -12,6 +12,7 @@ import pytest
 from tests.soak.campaign import Soak
 from tests.soak.job import SPLITS, Timing
 from tests.soak.trend import BLOCKS, trend
+from tests.watching import files_below
 
 LOCAL = {"execution.target": "local", "rest.enabled": "false"}
 PATIENCE_S = 120.0
@@ -68,7 +69,7 @@ def test_a_planted_leak_is_found_in_a_real_job_and_the_job_is_exact(tmp_path: Pa
         deadline = time.monotonic() + PATIENCE_S
         while len(soak.samples) < 3 * BLOCKS:
             soak.look()
-            if not list((soak.folder / "out").rglob("part-*")):
+            if not list(files_below(soak.folder / "out", "part-*")):
                 # It has not begun to give results: all of this is starting.
                 soak.samples.clear()
                 soak.times.clear()
