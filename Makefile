@@ -39,7 +39,7 @@ reference: setup
 test test-fast chaos: export TMPDIR := $(shell scripts/test_tmp.sh)
 
 test: java browser kafka hdfs reference ## run every test: first those without a JVM, in parallel, then those on Spark
-	$(PYTEST) -n 2 -m "not spark and not cluster and not hdfs"
+	$(PYTEST) -n 3 -m "not spark and not cluster and not hdfs"
 	$(PYTEST) -p no:xdist -m "spark or cluster or hdfs"
 
 test-fast: setup reference ## run the tests that need neither a JVM nor a browser nor a broker
@@ -94,6 +94,18 @@ bench-columns: setup ## benchmark state by column beside state by record
 .PHONY: bench-totals
 bench-totals: java ## running totals per key: both styles of state beside Flink in Java and a bare loop
 	$(PY) benchmarks/bench_totals.py
+
+.PHONY: bench-styles
+bench-styles: setup ## where each style wins: rates of a slot against keys and sizes of batches, with a plot
+	$(PY) benchmarks/bench_styles.py
+
+.PHONY: bench-nexmark
+bench-nexmark: java ## Nexmark: our queries by record and by column beside Flink SQL in the JVM
+	$(PY) benchmarks/bench_nexmark.py
+
+.PHONY: bench-transform
+bench-transform: java ## running totals per key on RocksDB beside Spark's transformWithState in Scala
+	$(PY) benchmarks/bench_transform.py
 
 .PHONY: bench-growth
 bench-growth: java ## rates against keys, bytes of state, slots and depth, with a plot

@@ -37,7 +37,7 @@ from tidemark.protocol.deployment import BackendChoice
 from tidemark.state.descriptors import ValueStateDescriptor
 from tidemark.state.key_tokens import KeyTokens, key_serializer_for
 from tidemark.subtask.subtask import Subtask
-from tidemark.types.typeinfo import Types
+from tidemark.types.typeinfo import TypeInformation, Types
 
 FRAME = 32_768
 ROUNDS = 5
@@ -46,7 +46,9 @@ ROUNDS = 5
 class Slot:
     """A subtask without its process: frames in, frames out."""
 
-    def __init__(self, operator: Operator, backend: str, directory: Path) -> None:
+    def __init__(
+        self, operator: Operator, backend: str, directory: Path, results: TypeInformation = TRIPLE
+    ) -> None:
         self.operator = operator
         self.subtask = Subtask(
             operator,
@@ -58,7 +60,7 @@ class Slot:
         )
         self.subtask.start()
         key = key_serializer_for(Types.LONG())
-        self.source, self.sink = codec_for(PAIR, key), codec_for(TRIPLE)
+        self.source, self.sink = codec_for(PAIR, key), codec_for(results)
         self.out = Output()
 
     def take(self, flags: int, frame: Any) -> int:
@@ -68,6 +70,15 @@ class Slot:
         else:
             for batch in self.source.decode_parts(flags, frame, self.operator.batch_limit):
                 self.operator.process(0, batch, self.out)
+        return self.answer()
+
+    def advance(self, watermark: int) -> int:
+        """Let event time go on; bytes of the answer."""
+        self.operator.advance_watermark(watermark, self.out)
+        return self.answer()
+
+    def answer(self) -> int:
+        """Encode what has been emitted; how many bytes."""
         return sum(memoryview(self.sink.encode_part(part)[1]).nbytes for _, part in self.out.parts())
 
     def take_all(self, work: list[tuple[int, Any]]) -> None:

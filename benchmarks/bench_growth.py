@@ -3,7 +3,7 @@
 Whole jobs on Spark, running (count, sum) per key with a row for every row (`totals.py`; against bytes: a text per key
 that every row replaces), by record and by column, one after the other in one session; every result is checked. Where
 slots exceed cores, CPU time per record says what the rate cannot. Tables are printed and kept with a plot in
-`benchmarks/results/<date>-growth/`.
+`benchmarks/results/<date>-growth/`; what is not measured again stays as it is there.
 
     python benchmarks/bench_growth.py --only keys slots --keys 100 10000 1000000
 """
@@ -32,6 +32,8 @@ TITLES = {
     "depth": ("Keyed operators in a row, 10,000 keys, heap, 2 slots", "operators"),
 }
 STYLES = ("record", "batch")
+POINT = ("part", "at", "backend", "style")
+"""What makes a figure another one than those of an earlier run."""
 Row = dict[str, Any]
 
 
@@ -66,11 +68,11 @@ def measure(spark: Any, part: str, arguments: argparse.Namespace) -> Iterator[Ro
                     "backend": backend,
                     "style": style,
                     "rate": log.steady_rate(job),
-                    "cpu_us": _cpu(log, job),
+                    "cpu_us": cpu_per_record(log, job),
                 }
 
 
-def _cpu(log: EpochLog, job: str) -> float:
+def cpu_per_record(log: EpochLog, job: str) -> float:
     """CPU microseconds per record, of all processes of the job."""
     busy = [epoch for epoch in log.of(job) if epoch.records]
     return 1e6 * sum(sum(epoch.cpu.values()) for epoch in busy) / sum(epoch.records for epoch in busy)
@@ -79,9 +81,10 @@ def _cpu(log: EpochLog, job: str) -> float:
 def tables(rows: list[Row]) -> list[str]:
     """The tables in Markdown."""
     lines = []
-    for part in dict.fromkeys(row["part"] for row in rows):
-        title, axis = TITLES[part]
+    for part, (title, axis) in TITLES.items():
         chosen = [row for row in rows if row["part"] == part]
+        if not chosen:
+            continue
         curves = list(dict.fromkeys((row["style"], row["backend"]) for row in chosen))
         heads = [f"by {style}, {backend}" for style, backend in curves]
         lines += [f"## {title}", "", f"| {axis} | {' | '.join(heads)} |", "|---" * (len(curves) + 1) + "|"]
@@ -111,7 +114,9 @@ def main() -> None:
     folder = arguments.out or HERE / "results" / f"{date.today().isoformat()}-growth"
     folder.mkdir(parents=True, exist_ok=True)
     spark = tuned_session("tidemark bench-growth")
-    rows: list[Row] = []
+    kept = folder / "growth.json"
+    held: list[Row] = json.loads(kept.read_text()) if kept.exists() else []
+    rows = {tuple(row[name] for name in POINT): row for row in held}
     try:
         progress("warm-up")
         with epoch_log() as log:
@@ -119,11 +124,11 @@ def main() -> None:
                 run_job(spark, log, Rows(1_000_000, 10_000, "random"), Work("heap"), style == "batch")
         for part in arguments.only:
             for row in measure(spark, part, arguments):
-                rows.append(row)
-                (folder / "growth.json").write_text(json.dumps(rows, indent=1))
+                rows[tuple(row[name] for name in POINT)] = row
+                kept.write_text(json.dumps(list(rows.values()), indent=1))
     finally:
         spark.stop()
-    lines = tables(rows)
+    lines = tables(list(rows.values()))
     (folder / "growth.md").write_text("\n".join(["Records per second and CPU time per record.", "", *lines]))
     print("\n".join(lines))
     if drawn("growth_plot.py", folder):

@@ -10,7 +10,8 @@ Whole jobs, parallelism 2, on the same rows, in turns in one run; every result i
 
 A rate of tidemark in epochs counts their time, scheduling by Spark included; continuous, the time from the first result
 to the last. From the time of a job of Flink that of a job over few rows is taken off. The first round of everything is
-smaller and warms up. Then resident bytes per key.
+smaller and warms up. A turn should last seconds: around the start of a job Spark's JVM uses up to a second of processor
+time. Then resident bytes per key.
 
     python benchmarks/bench_totals.py --rounds 3 --keys 10000 --backends heap
 """
@@ -168,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--records", type=int, default=4_000_000, help="rows of a turn on the heap")
+    parser.add_argument("--records", type=int, default=16_000_000, help="rows of a turn on the heap")
     parser.add_argument("--rocksdb-records", type=int, default=1_000_000, help="the same on RocksDB")
     parser.add_argument("--keys", type=int, nargs="+", default=[100, 10_000, 1_000_000])
     parser.add_argument("--backends", nargs="+", choices=("heap", "rocksdb"), default=["heap", "rocksdb"])

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,17 @@ _SESSION = "TIDEMARK_BENCHMARK"
 
 def cpu_seconds() -> dict[str, float]:
     """CPU seconds so far of the processes of this session: slots, Spark's JVM, its Python workers, the driver."""
+    seconds = dict.fromkeys(("slots", "JVM", "workers", "driver"), 0.0)
+    for kind, used in _cpu_by_process().values():
+        seconds[kind] += used
+    return seconds
+
+
+def _cpu_by_process() -> dict[int, tuple[str, float]]:
+    """Process id -> kind and CPU seconds so far, of the processes of this session."""
     import psutil
 
-    seconds = dict.fromkeys(("slots", "JVM", "workers", "driver"), 0.0)
+    found = {}
     for process in psutil.process_iter(["cmdline", "cpu_times", "environ"]):
         if (process.info["environ"] or {}).get(_SESSION) != str(os.getpid()) and process.pid != os.getpid():
             continue
@@ -98,8 +107,42 @@ def cpu_seconds() -> dict[str, float]:
             kind = "driver"
         else:
             continue
-        seconds[kind] += times.user + times.system
-    return seconds
+        found[process.pid] = kind, times.user + times.system
+    return found
+
+
+class CpuMeter:
+    """CPU seconds that the processes of this session use in a block, those included that end meanwhile.
+
+    Processes are looked at several times a second: what one does behind the last look is not seen.
+    """
+
+    INTERVAL_S = 0.3
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[str, float]] = {}
+        self._last: dict[int, tuple[str, float]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._before = _cpu_by_process()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._last.update(_cpu_by_process())
+
+    def _look(self) -> None:
+        while not self._over.wait(self.INTERVAL_S):
+            self._last.update(_cpu_by_process())
+
+    @property
+    def seconds(self) -> float:
+        """Of all of them, once the block has ended."""
+        return sum(used - self._before.get(pid, ("", 0.0))[1] for pid, (_kind, used) in self._last.items())
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class BatchTexts(BatchProcessFunction):
         self.texts = pa.array([str(digit) * self.size for digit in range(10)])
 
     def process_batch(self, batch: pa.RecordBatch, keys: Any, ctx: Any) -> Any:
-        _held, known = self.state.read(keys, mask=True)
+        _held, known = self.state.read(keys, with_mask=True)
         digits = keys.last(batch.column(1).to_numpy()) % 10
         self.state.write(keys, self.texts.take(pa.array(digits)))
         new = ~known[keys.codes] & (keys.cumcount() == 0)
