@@ -58,7 +58,16 @@ SECTIONS = (
     ("Restart strategy", ("restart-strategy",)),
     (
         "Execution",
-        ("execution.", "parallelism.", "pipeline.", "task.", "heartbeat.", "jobmanager.", "metrics."),
+        (
+            "execution.",
+            "parallelism.",
+            "pipeline.",
+            "task.",
+            "heartbeat.",
+            "slotmanager.",
+            "jobmanager.",
+            "metrics.",
+        ),
     ),
     ("Queryable state", ("queryable-state",)),
     (

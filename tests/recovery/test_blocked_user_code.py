@@ -213,9 +213,11 @@ def test_a_gauge_that_blocks_at_the_end_of_a_job_does_not_hold_up_its_cancellati
     assert client.get_job_status().result() is JobStatus.CANCELED
 
 
-@pytest.mark.parametrize("place", ["snapshot_state", "checkpoint lock"])
-def test_a_checkpoint_expires_while_its_synchronous_part_blocks(seen, place):
-    client = submit(seen, place, IMPATIENT, tolerated=1000, checkpoint_timeout=50)
+@pytest.mark.parametrize("place", ["snapshot_state", "checkpoint lock", "process_element", "map"])
+@pytest.mark.parametrize("mode", ["epochs", "continuous"])
+def test_a_checkpoint_expires_while_user_code_keeps_it_from_beginning_or_ending(seen, place, mode):
+    settings = {**IMPATIENT, "execution.mode": mode}
+    client = submit(seen, place, settings, tolerated=1000, checkpoint_timeout=50)
 
     assert while_blocked(seen, lambda: first_expired(client)).checkpoint_id == 1
     assert client.get_job_status().result() is JobStatus.RUNNING, "the failure is tolerated"
@@ -241,8 +243,9 @@ def test_a_savepoint_that_cannot_begin_expires_while_user_code_blocks(seen, tmp_
     while_blocked(seen, lambda: client.cancel().result(DEADLINE))
 
 
-def test_an_expired_checkpoint_that_is_not_tolerated_fails_the_job_while_user_code_blocks(seen):
-    client = submit(seen, "snapshot_state", IMPATIENT, checkpoint_timeout=50)
+@pytest.mark.parametrize("place", ["snapshot_state", "process_element", "checkpoint lock"])
+def test_an_expired_checkpoint_that_is_not_tolerated_fails_the_job_while_user_code_blocks(seen, place):
+    client = submit(seen, place, IMPATIENT, checkpoint_timeout=50)
 
     error = while_blocked(seen, lambda: failed(client))
 

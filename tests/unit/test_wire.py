@@ -30,6 +30,7 @@ from tidemark.wire import (
     AuthenticationError,
     Connection,
     FrameTooLargeError,
+    SharedConnection,
     WireClosed,
     connect,
     listen,
@@ -279,6 +280,60 @@ def test_a_peer_that_goes_away_wakes_the_receiver():
 
     with pytest.raises(WireClosed, match="peer closed the connection"):
         connection.receive()
+
+
+def test_closing_a_connection_wakes_its_receiver():
+    ours, _theirs = socket.socketpair()
+    connection = Connection(ours, "peer")
+    ends: list[BaseException] = []
+
+    def receive() -> None:
+        with pytest.raises(WireClosed) as caught:
+            connection.receive()
+        ends.append(caught.value)
+
+    receiver = threading.Thread(target=receive, daemon=True)
+    receiver.start()
+    connection.close()
+    receiver.join(60)
+
+    assert len(ends) == 1
+
+
+def test_a_peer_that_is_gone_is_told_to_the_sender():
+    ours, theirs = socket.socketpair()
+    theirs.close()
+
+    with pytest.raises(WireClosed, match="peer is gone"):
+        Connection(ours, "peer").send("hello")
+
+
+def test_frames_of_several_threads_arrive_whole():
+    """They are larger than what the kernel takes at once, so that all threads are amid a frame."""
+    ours, theirs = socket.socketpair()
+    shared = SharedConnection(Connection(ours, "receiver"))
+    receiver = Connection(theirs, "sender")
+    receiver.set_timeout(60)
+    size, frames = 3 << 20, 4
+
+    def send(sender: int) -> None:
+        for _ in range(frames):
+            shared.send(sender, bytes([sender]) * size)
+
+    senders = [threading.Thread(target=send, args=(sender,), daemon=True) for sender in range(4)]
+    for thread in senders:
+        thread.start()
+    received = [receiver.receive() for _ in range(frames * len(senders))]
+
+    assert all(body == bytes([sender]) * size for sender, body in received)
+    assert sorted(sender for sender, _ in received) == sorted([*range(4)] * frames)
+
+
+def test_who_was_let_in_may_wait_for_longer_than_the_handshake(served):
+    connection = connect(served, TOKEN, timeout=60)
+
+    assert connection.socket.gettimeout() is None
+    connection.close()
 
 
 def test_bytes_that_are_no_frame_are_refused():

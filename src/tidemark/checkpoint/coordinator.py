@@ -10,6 +10,8 @@ thread and reads no clock. Whoever drives it carries the commands out, in order,
         ─► NotifyAborted(k), Discard(k), and FailJob if one failure too many
     SavepointRequested, but no BarrierReached within the timeout
         ─► RejectSavepoint at a Tick
+    Overdue: a checkpoint is due, but no BarrierReached within the timeout
+        ─► NotifyAborted(k); it counts as failed if one call into user code has blocked a slot for that long
     StorageFailed because files vanished: the same, but the first in a row is not counted and k+1 is due at once
 
 The timeout ends with the last acknowledgement. Between WriteMetadata and its answer the snapshot may exist already,
@@ -35,6 +37,7 @@ from tidemark.checkpoint.messages import (
     MetadataWritten,
     NotifyAborted,
     NotifyComplete,
+    Overdue,
     RejectSavepoint,
     SavepointRequest,
     SavepointRequested,
@@ -135,9 +138,14 @@ class CheckpointCoordinator:
 
     def request_checkpoint(self, now: int) -> None:
         """Let a checkpoint start at the next barrier, whatever interval and pause say."""
-        if self._running:
-            self._due_at = now
-            self._last_end = None
+        # In vain while the job does not run: the next attempt begins with an interval of its own.
+        self._due_at = now
+        self._last_end = None
+
+    def is_overdue(self, now: int) -> bool:
+        """Whether a checkpoint has waited for its barrier as long as it may take: amid an epoch, say `Overdue`."""
+        due = self._periodic_due()
+        return due is not None and now - due >= self.settings.timeout
 
     def next_wakeup(self, now: int) -> int | None:
         """When the next `BarrierReached` or `Tick` will have an effect, if nothing else happens before."""
@@ -158,6 +166,8 @@ class CheckpointCoordinator:
                 return self._start(event.slots, now)
             case Tick():
                 return [*self._expire(now), *self._expire_requests(now)]
+            case Overdue():
+                return self._give_up_due(event, now)
             case BarrierReached():
                 return [*self._expire(now), *self._trigger(now)]
             case SlotAcknowledged():
@@ -237,11 +247,15 @@ class CheckpointCoordinator:
             return self._due_at
         return max(self._due_at, self._last_end + self.settings.min_pause)
 
-    def _begin(self, now: int, savepoint: SavepointRequest | None) -> Command:
+    def _take_up(self, now: int, savepoint: SavepointRequest | None) -> PendingSnapshot:
         pending = PendingSnapshot(self._next_id, now, self._slots, savepoint)
         self._next_id += 1
         self._pending[pending.checkpoint_id] = pending
         self.statistics.started(pending)
+        return pending
+
+    def _begin(self, now: int, savepoint: SavepointRequest | None) -> Command:
+        pending = self._take_up(now, savepoint)
         base = self.completed.latest_checkpoint()
         return TriggerBarrier(
             pending.checkpoint_id, now, None if base is None else base.checkpoint_id, savepoint
@@ -322,6 +336,21 @@ class CheckpointCoordinator:
             f"It has not begun after {self.settings.timeout} ms: user code or a storage keeps the job busy."
         )
         return [RejectSavepoint(request, FailureReason.EXPIRED, message) for request in late]
+
+    def _give_up_due(self, event: Overdue, now: int) -> list[Command]:
+        """An epoch that is only long is nobody's failure, and a restart would run it again."""
+        due = self._periodic_due()
+        if due is None or not self.is_overdue(now):
+            return []
+        self._due_at = self._one_interval_after(now)
+        blocked = event.blocked_ms >= self.settings.timeout
+        message = f"It has not begun after {self.settings.timeout} ms: "
+        if blocked:
+            message += f"user code has not returned for {event.blocked_ms} ms."
+        else:
+            message += "the epoch before it takes longer."
+        pending = self._take_up(due, None)
+        return self._abort(pending, FailureReason.EXPIRED, message, now, forgiven=not blocked)
 
     def _is_expired(self, pending: PendingSnapshot, now: int) -> bool:
         # Once the metadata is being written the snapshot may already exist; its outcome is awaited.

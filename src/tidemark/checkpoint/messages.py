@@ -24,6 +24,7 @@ __all__ = [
     "MetadataWritten",
     "NotifyAborted",
     "NotifyComplete",
+    "Overdue",
     "RejectSavepoint",
     "SavepointRequest",
     "SavepointRequested",
@@ -73,6 +74,17 @@ class Started:
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed; nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """Amid an epoch: the barrier that a due checkpoint waits for has not come within the timeout.
+
+    Attributes:
+        blocked_ms: For how long one call into user code has kept a slot, the longest of all.
+    """
+
+    blocked_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +194,7 @@ class JobEnded:
 Event: TypeAlias = (
     Started
     | Tick
+    | Overdue
     | BarrierReached
     | SlotAcknowledged
     | SlotDeclined

@@ -45,7 +45,7 @@ class WriterOptions:
     frame_size: int | None = None
 
     @classmethod
-    def in_memory(cls, max_state_size: int = 5 * 1024 * 1024, frame_size: int = 10485760) -> WriterOptions:
+    def in_memory(cls, max_state_size: int, frame_size: int) -> WriterOptions:
         """For the memory backend: all state travels to the driver inside the acknowledgement."""
         return cls(inline_threshold=None, max_state_size=max_state_size, frame_size=frame_size)
 

@@ -124,7 +124,12 @@ def load_file_configuration(
     for name in _FILE_NAMES:
         path = Path(named or "conf") / name
         if path.is_file():
-            return parse_conf(path.read_text(encoding="utf-8"), str(path))
+            try:
+                # Some editors begin a file with a byte order mark.
+                text = path.read_text(encoding="utf-8-sig")
+            except UnicodeDecodeError as exc:
+                raise ConfigError(f"{path} is not text in UTF-8 ({exc}). Save it as such.") from exc
+            return parse_conf(text, str(path))
     return Configuration()
 
 

@@ -682,8 +682,20 @@ class Options:
         .default_value("30 s")
         .within(50)
         .with_description(
-            "A slot that does not answer for this long is killed and replaced; one that hears nothing from its "
-            "driver for this long ends itself. Longer than the interval (Flink's default is 50 s)."
+            "A slot that does not answer for this long is killed and replaced, the task of a continuous job is lost; "
+            "whoever hears nothing from the driver for this long ends itself. Longer than the interval "
+            "(Flink's default is 50 s)."
+        )
+    )
+    SPARE_SLOTS = (
+        _key("slotmanager.redundant-taskmanager-num")
+        .int_type()
+        .default_value(0)
+        .within(0)
+        .with_description(
+            "How many slot processes beyond those in use are kept up, so that a lost slot is replaced without waiting "
+            "for an interpreter (some 80 MB each; from the first checkpoint on, and only where the driver itself "
+            "starts slots: on local masters)."
         )
     )
     DRIVER_PORTS = (
@@ -831,9 +843,10 @@ class Options:
         )
     )
     METRICS_PREFIX = (
-        _key("metrics.prometheus.prefix")
+        _key("metrics.prefix")
         .string_type()
         .default_value("flink")
+        .with_synonyms("metrics.prometheus.prefix")
         .with_description("First word of every metric at /metrics.")
     )
     LATENCY_INTERVAL = (

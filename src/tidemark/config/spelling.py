@@ -8,16 +8,19 @@ begins like an option of the table, `shop.currency` does not.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from functools import cache
 
+from tidemark.config.loader import environment_variable
 from tidemark.config.options import all_options, find_option
 
-__all__ = ["nearest_key", "suspicious_keys"]
+__all__ = ["nearest_key", "suspicious_keys", "suspicious_variables"]
 
 # Below this two keys share little more than their first part; found by trying one and two typing errors per key.
 _CLOSE = 0.75
 _CLOSE_ACROSS_FAMILIES = 0.9
+_PREFIX = environment_variable("")
 
 
 @cache
@@ -50,4 +53,22 @@ def suspicious_keys(keys: Iterable[str]) -> dict[str, str | None]:
         nearest = nearest_key(key)
         if nearest is not None or key.partition(".")[0] in _families():
             found[key] = nearest
+    return found
+
+
+def suspicious_variables(names: Iterable[str] | None = None) -> dict[str, str]:
+    """Environment variables that are one slip away from that of an option, each with the one that was meant.
+
+    Args:
+        names: Stand in for those of the process.
+    """
+    known = {environment_variable(key).removeprefix(_PREFIX) for key in _spellings()}
+    found: dict[str, str] = {}
+    for name in sorted(os.environ if names is None else names):
+        told = name.removeprefix(_PREFIX)
+        if told == name or told in known:
+            continue
+        near = difflib.get_close_matches(told, known, n=1, cutoff=_CLOSE_ACROSS_FAMILIES)
+        if near:
+            found[name] = _PREFIX + near[0]
     return found

@@ -95,6 +95,9 @@ class Engine(Protocol):
     def source_status(self) -> dict[int, dict[int, dict[str, Any]]]:
         """Source vertex -> slot -> status of its source function."""
 
+    def blocked_ms(self) -> int:
+        """For how long one call into user code has kept a slot from going on, the longest of all."""
+
     def stats(self, timeout: float) -> list[dict[str, Any]]:
         """Statistics of every slot, from any thread: `entries`, `metrics`, `age_ms`.
 

@@ -21,6 +21,7 @@ from tidemark.operators.routing import (
     split_evenly,
     split_few,
     split_lists,
+    taken,
 )
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.batch import MIN_WATERMARK, Batch
@@ -293,30 +294,29 @@ class ToSlot:
 
     def _by_column(self, records: Records, router: KeyRouter) -> None:
         import numpy as np
-        import pyarrow as pa
 
         column = records.column
         assert column is not None
-        keys = None
+        keys, key_at = None, self._key_at if router.key_tokens.are_keys else None
         with self._named("key selector"):
-            if self._key_at is not None and router.key_tokens.are_keys:
-                keys = column.field(self._key_at).cast(router.serializer.arrow_type())
+            if key_at is not None:
+                keys = column.field(key_at).cast(router.serializer.arrow_type())
             if keys is None or keys.null_count:
                 # Only the serializer knows whether a key may be None.
-                keys = router.token_column(records.values)
+                keys, key_at = router.token_column(records.values), None
             targets = router.subtasks(keys)
+        # Keys that are a field travel once.
+        sent = None if key_at is not None else keys
         stamps = records.stamp_column
         if targets is None:
-            self._exchange.send(0, self._edge_at, *self._codec.encode_column(column, stamps, keys))
+            self._exchange.send(0, self._edge_at, *self._codec.encode_column(column, stamps, sent, key_at))
             return
         for slot in range(self._count):
             chosen = np.flatnonzero(targets == slot)
-            if not len(chosen):
-                continue
-            at = pa.array(chosen)
-            part_stamps = None if stamps is None else stamps.take(at)
-            encoded = self._codec.encode_column(column.take(at), part_stamps, keys.take(at))
-            self._exchange.send(slot, self._edge_at, *encoded)
+            if len(chosen):
+                times, tokens = [None if each is None else taken(each, chosen) for each in (stamps, sent)]
+                encoded = self._codec.encode_column(taken(column, chosen), times, tokens, key_at)
+                self._exchange.send(slot, self._edge_at, *encoded)
 
     def _send_all(self, slots: Iterable[int], records: Records) -> None:
         with self._named("input"):

@@ -24,6 +24,7 @@ from tidemark.checkpoint.messages import (
     JobEnd,
     JobEnded,
     JobRestarting,
+    Overdue,
     SlotAcknowledged,
     SlotDeclined,
     Tick,
@@ -220,7 +221,9 @@ class JobExecution:
         self.progress.restored(self.progress.restored_from)
         if snapshot is not None:
             self.coordinator.statistics.restored += 1
-        _log.info("Attempt %s starts from checkpoint %s", self.attempt, self.progress.restored_from)
+        restored = self.progress.restored_from
+        origin = "without state" if restored is None else f"from checkpoint {restored}"
+        _log.info("Attempt %s starts %s", self.attempt, origin)
         self._running = True
 
     def _participants(self) -> frozenset[int]:
@@ -429,6 +432,8 @@ class JobExecution:
         """
         if self._running:
             self._take_events(self.snapshots.observe)
+            if self.coordinator.is_overdue(self.clock.now()):
+                self.snapshots.observe(Overdue(self.engine.blocked_ms()))
 
     def _take_events(self, handle: Callable[[Event], None]) -> None:
         if self.leadership is not None:

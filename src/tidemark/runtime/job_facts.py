@@ -10,6 +10,7 @@ from tidemark.api.job import JobStatus
 from tidemark.checkpoint.statistics import CheckpointRecord
 from tidemark.config import Options
 from tidemark.protocol.batch import MAX_WATERMARK
+from tidemark.redaction import without_secrets
 from tidemark.runtime.execution import STATISTICS_S
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def job_progress(runner: JobRunner) -> dict[str, Any]:
         "stores": _stores(slots),
         "state_age_ms": max((slot["age_ms"] for slot in slots), default=0),
         "slot_pids": execution.engine.slot_pids(),
-        "failure": None if runner.failure is None else str(runner.failure),
+        "failure": None if runner.failure is None else without_secrets(str(runner.failure)),
     }
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from ssl import SSLContext
 from typing import Any
@@ -25,6 +26,7 @@ from tidemark.slot.allocator import FEW_ARENAS
 from tidemark.tls import TlsFiles, client_side
 
 __all__ = [
+    "SpareSlots",
     "client_tls",
     "driver_launches",
     "launch_slots",
@@ -40,19 +42,77 @@ _ALONE = ("spark.executorEnv.", "spark.executor.pyspark.memory", "spark.python.d
 def launch_slots(settings: Iterator[dict[str, Any]]) -> Iterator[tuple[int, int, str]]:
     """Start one slot per settings; yields (slot, pid, log file). Runs in a Spark task."""
     for setting in settings:
-        yield _launch(dict(setting), dict(os.environ))
+        yield _launch(setting, dict(os.environ))
 
 
-def launch_slots_here(settings: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
-    """The same from the driver, with the environment that Spark gives to Python workers."""
-    environment = {
+def launch_slots_here(
+    settings: list[dict[str, Any]], spares: SpareSlots | None = None
+) -> list[tuple[int, int, str]]:
+    """The same from the driver, with the environment that Spark gives to Python workers; spares are used up first."""
+    return [
+        (None if spares is None else spares.become(setting)) or _launch(setting, _environment_here())
+        for setting in settings
+    ]
+
+
+def _environment_here() -> dict[str, str]:
+    return {
         **os.environ,
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
         "PYTHONUNBUFFERED": "YES",
         # One task has one core: pools of threads of numpy would fight for those of the other slots.
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
-    return [_launch(dict(setting), environment) for setting in settings]
+
+
+class SpareSlots:
+    """Slot processes of one job that are up and wait to be told which slot they are. Safe to use from any thread.
+
+    One that waits ends by itself when its driver does: its standard input closes.
+    """
+
+    def __init__(self, job_id: str, count: int) -> None:
+        """Have none yet.
+
+        Args:
+            job_id: The job.
+            count: How many `keep` keeps.
+        """
+        self._job_id = job_id
+        self._count = count
+        self._waiting: list[_Process] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def keep(self) -> None:
+        """Have as many as are to be kept, without waiting until they are up."""
+        with self._lock:
+            self._waiting = [process for process in self._waiting if process.is_alive]
+            while len(self._waiting) < self._count and not self._closed:
+                self._waiting.append(_Process(self._job_id, "spare", _environment_here(), spare=True))
+
+    def pids(self) -> list[int]:
+        """Those that wait."""
+        with self._lock:
+            return [process.pid for process in self._waiting]
+
+    def become(self, setting: dict[str, Any]) -> tuple[int, int, str] | None:
+        """Let one be this slot: (slot, pid, log file). None if there is none."""
+        with self._lock:
+            while self._waiting:
+                process = self._waiting.pop(0)
+                # One may have died since it was looked at; told or not, whoever waits for it to register sees that.
+                if process.is_alive:
+                    return process.become(_completed(setting))
+        return None
+
+    def close(self) -> None:
+        """End those that wait, and keep none from now on."""
+        with self._lock:
+            self._closed = True
+            waiting, self._waiting = self._waiting, []
+        for process in waiting:
+            process.end()
 
 
 def driver_launches(spark: Mapping[str, str], artifacts: PythonArtifacts, pythons: Iterable[str]) -> bool:
@@ -78,41 +138,80 @@ def _is_this_interpreter(python: str) -> bool:
 
 
 def _launch(setting: dict[str, Any], environment: dict[str, str]) -> tuple[int, int, str]:
-    base = socket_base()
-    sweep_scratch(base)
-    scratch = ScratchDirectory(f"tidemark-{setting['job_id'][:8]}-{setting['slot']}-", base)
-    setting["scratch"] = scratch.name
-    setting["sys_path"] = sys.path
+    directory = shipped_files() if setting.get("shipped_files") else None
+    told = _completed(setting)
+    return _Process(setting["job_id"], setting["slot"], environment, directory).become(told)
+
+
+def _completed(setting: dict[str, Any]) -> dict[str, Any]:
+    """With what is known only on the machine of the slot."""
+    completed = dict(setting)
     if setting.get("tls") is not None:
         files = tls_on_worker(TlsFiles(**setting["tls"]))
         # Here and not in the slot alone: a file that is missing fails the task, which tells, not a process in silence.
         files.server()
-        setting["tls"] = asdict(files)
+        completed["tls"] = asdict(files)
     if setting["bind"] is None:
-        setting["bind"] = _own_address(setting["driver"])
-    log = os.path.join(scratch.name, "slot.log")
-    with open(log, "wb") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tidemark.slot.server"],
-            stdin=subprocess.PIPE,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-            pass_fds=(scratch.fileno(),),
-            cwd=shipped_files() if setting.pop("shipped_files", False) else scratch.name,
-            env={
-                **FEW_ARENAS,
-                **environment,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            },
-        )
-    scratch.hand_over()
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(setting).encode() + b"\n")
-    process.stdin.close()
-    # Spark keeps this worker for later tasks; without somebody who waits, the ended slot would stay a zombie.
-    threading.Thread(target=process.wait, name="slot-reaper", daemon=True).start()
-    return setting["slot"], process.pid, log
+        completed["bind"] = _own_address(setting["driver"])
+    return completed
+
+
+class _Process:
+    """A fresh interpreter with a scratch directory, to be told which slot it is."""
+
+    def __init__(
+        self,
+        job_id: str,
+        name: object,
+        environment: dict[str, str],
+        directory: str | None = None,
+        spare: bool = False,
+    ) -> None:
+        base = socket_base()
+        sweep_scratch(base)
+        scratch = ScratchDirectory(f"tidemark-{job_id[:8]}-{name}-", base)
+        self._scratch = scratch.name
+        self._log = os.path.join(scratch.name, "slot.log")
+        with open(self._log, "wb") as stream:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tidemark.slot.server", *(["--spare"] if spare else [])],
+                stdin=subprocess.PIPE,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+                pass_fds=(scratch.fileno(),),
+                cwd=scratch.name if directory is None else directory,
+                env={
+                    **FEW_ARENAS,
+                    **environment,
+                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                },
+            )
+        scratch.hand_over()
+        # Spark keeps this worker for later tasks; without somebody who waits, the ended slot would stay a zombie.
+        threading.Thread(target=self._process.wait, name="slot-reaper", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def become(self, setting: dict[str, Any]) -> tuple[int, int, str]:
+        told = {**setting, "scratch": self._scratch, "sys_path": sys.path}
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError), self._process.stdin as stream:
+            stream.write(json.dumps(told).encode() + b"\n")
+        return told["slot"], self._process.pid, self._log
+
+    def end(self) -> None:
+        """End one that was never told, and remove what it had."""
+        self._process.kill()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def shipped_files() -> str:

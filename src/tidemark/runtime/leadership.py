@@ -34,7 +34,8 @@ from tidemark.config import Options
 from tidemark.config.modes import HighAvailability, StandbyPolicy
 from tidemark.errors import ConfigError, FencedError, IllegalStateError, StorageError, StorageVerdict
 from tidemark.ids import JobID, new_job_id
-from tidemark.paths import absolute, join
+from tidemark.paths import absolute, is_local, join, local_path
+from tidemark.private_files import make_directories
 from tidemark.processes import is_process_alive, this_machine
 from tidemark.runtime.claim import Claim, Holder, areas_of, newest_claim
 from tidemark.runtime.places import Place, open_place
@@ -348,6 +349,11 @@ def lead(settings: JobSettings, storage: StoragePlan) -> Leadership | None:
     subject = f"Job '{settings.job_name}' (high availability in {root})"
     place = open_place(root)
     with mapped("claimed", join(root, job_id), OSError):
+        if is_local(root):
+            # Whoever may rename things in it could put another job's directory under this one's name.
+            make_directories(local_path(root), 0o700)
+        # What somebody else has put there says nothing: no one is waited for because of it.
+        place.make_private(job_id)
         while True:
             gone = _await_turn(place, job_id, lease_s, refuse=refuse)
             # Of several standbys that saw the same driver die, the others wait for this one.

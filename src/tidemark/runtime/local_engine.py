@@ -93,6 +93,7 @@ class LocalEngine:
         pool: SnapshotPool | None = None,
         cancellation: Cancellation | None = None,
         files: LocalArtifacts | None = None,
+        worker: Worker | None = None,
     ) -> None:
         """Create an engine without slots.
 
@@ -102,6 +103,7 @@ class LocalEngine:
             pool: What writes them; two threads otherwise.
             cancellation: Patience with user code that does not return.
             files: What user code needs; taken away when the engine stops.
+            worker: What user code and storages are called with; a thread otherwise.
         """
         self._files = files
         self._clock = clock
@@ -119,7 +121,7 @@ class LocalEngine:
         self._interrupted = threading.Event()
         self._left = threading.Event()
         """Set when the thread of this attempt has been left behind; every attempt has its own."""
-        self.worker = Worker("local-slots")
+        self.worker = worker or Worker("local-slots")
         self.on_event: Callable[[], None] = lambda: None
 
     def start(self, plan: JobPlan, attempt: int) -> None:
@@ -270,6 +272,10 @@ class LocalEngine:
             for vertex, status in host.source_status().items():
                 statuses.setdefault(vertex, {})[slot] = status
         return statuses
+
+    def blocked_ms(self) -> int:
+        """The longest wait for user code in a host."""
+        return max((host.blocked_ms() for host in self.hosts), default=0)
 
     def stats(self, timeout: float) -> list[dict[str, Any]]:
         """Statistics of every host; what it said last of one that is busy."""

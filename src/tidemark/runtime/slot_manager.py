@@ -24,6 +24,7 @@ from tidemark.protocol.events import SlotEvent, SlotLost, SlotMemoryUse
 from tidemark.rpc import Acceptor, Client
 from tidemark.runtime.cancellation import wait_for_all
 from tidemark.runtime.driver_log import SlotLogging
+from tidemark.runtime.launch import SpareSlots
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.tls import TlsFiles, server_side
@@ -109,6 +110,7 @@ class SlotManager:
         log: SlotLogging | None = None,
         tls: TlsFiles | None = None,
         data_ports: str = "0",
+        spares: SpareSlots | None = None,
     ) -> None:
         """Start the control server.
 
@@ -124,6 +126,7 @@ class SlotManager:
             log: What goes into the log files of slots.
             tls: What TCP connections to here and to slots are encrypted with.
             data_ports: TCP ports for the records of a slot.
+            spares: Processes that `launch` uses for slots whose place is to be taken.
 
         Raises:
             ConfigError: The files of TLS cannot be used, or no port is free.
@@ -135,6 +138,7 @@ class SlotManager:
         self._job_id = job_id
         self._token = token
         self._launch = launch
+        self._spares = spares or SpareSlots(job_id, 0)
         self._bind = bind
         self._query_ports = query_ports
         self._tls = tls
@@ -174,6 +178,10 @@ class SlotManager:
         under_way = {row[0] for row in launched}
         launched += self._launch_all([index for index in missing if index not in under_way])
         self._await_registration(missing, launched)
+
+    def keep_spares(self) -> None:
+        """Have spare slots from now on, for whichever is lost next."""
+        self._spares.keep()
 
     def launch_ahead(self, count: int) -> None:
         """Launch slots on this machine without waiting for them, before the job's thread runs: `ensure` will."""
@@ -243,6 +251,10 @@ class SlotManager:
         """Process id of every slot."""
         return {index: slot.pid for index, slot in self._slots.items()}
 
+    def spare_pids(self) -> list[int]:
+        """Process ids of the slots that wait to be needed."""
+        return self._spares.pids()
+
     def request(self, slot: int, name: str, payload: Any = None) -> Future[Any]:
         """Ask one slot."""
         known = self._slots.get(slot)
@@ -295,6 +307,7 @@ class SlotManager:
         # The heartbeat goes on until they have closed their operators, which may take longer than their lease.
         self._await_end(self.send_all("stop"))
         self._closed.set()
+        self._spares.close()
         self._acceptor.close()
         deadline = time.monotonic() + 5.0
         while any(slot.client.alive for slot in self._slots.values()) and time.monotonic() < deadline:

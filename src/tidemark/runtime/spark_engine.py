@@ -40,9 +40,12 @@ from tidemark.tls import TlsFiles
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkEngine", "mapped_frame"]
+__all__ = ["SparkEngine", "mapped_frame", "spark_reason"]
 
 _log = logging.getLogger(__name__)
+
+_BLOCKED_S = 1.0
+"""Patience with slots that are asked whether user code keeps them; they answer at once."""
 
 
 class SparkEngine:
@@ -238,6 +241,8 @@ class SparkEngine:
     def notify_complete(self, checkpoint_id: int) -> None:
         """Tell every slot; raises what a user's listener raised."""
         self._request_all("complete", checkpoint_id)
+        # Not before: what starts or restores a job needs the cores itself.
+        self._slots.keep_spares()
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """Tell every slot."""
@@ -258,6 +263,11 @@ class SparkEngine:
             for vertex, status in answer.items():
                 statuses.setdefault(vertex, {})[slot] = status
         return statuses
+
+    def blocked_ms(self) -> int:
+        """The longest wait for user code in a slot; of slots that do not say, their heartbeat tells."""
+        answers = self._slots.ask_all("blocked", None, _BLOCKED_S).values()
+        return max((answer for answer in answers if isinstance(answer, int)), default=0)
 
     def stats(self, timeout: float) -> list[dict[str, Any]]:
         """Statistics of every slot; what it said last of one that is busy."""
@@ -289,6 +299,10 @@ class SparkEngine:
     def slot_pids(self) -> dict[int, int]:
         """Process id of every slot."""
         return self._slots.pids()
+
+    def spare_pids(self) -> list[int]:
+        """Process ids of the slots that wait to be needed."""
+        return self._slots.spare_pids()
 
     def events(self) -> list[SlotEvent]:
         """What slots said since the last call."""
@@ -374,9 +388,9 @@ def _decoded(cached: DataFrame, vertex: Vertex) -> DataFrame:
     return cached.filter(cached.tag == row_tag(vertex.id)).mapInArrow(decode, from_arrow_schema(schema))
 
 
-def _spark_failure(exc: Exception, epoch: int, job_id: str) -> ExecutionError:
-    text = str(exc)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+def spark_reason(exc: Exception) -> str:
+    """The line of an error of Spark's that says most; the first one often only says which call failed."""
+    lines = [line.strip(" :\t") for line in str(exc).splitlines() if line.strip(" :\t")]
     told = next(
         (
             line
@@ -385,4 +399,10 @@ def _spark_failure(exc: Exception, epoch: int, job_id: str) -> ExecutionError:
         ),
         lines[0] if lines else type(exc).__name__,
     )
-    return ExecutionError(f"The Spark job of epoch {epoch} failed: {told[:500]}", job_id=job_id, epoch=epoch)
+    return told[:500]
+
+
+def _spark_failure(exc: Exception, epoch: int, job_id: str) -> ExecutionError:
+    return ExecutionError(
+        f"The Spark job of epoch {epoch} failed: {spark_reason(exc)}", job_id=job_id, epoch=epoch
+    )

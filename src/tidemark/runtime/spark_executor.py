@@ -143,7 +143,7 @@ class SparkExecutor:
             sockets = socket_directory(job_id) if runs_in_driver(master) else None
             if sockets is not None:
                 undo.callback(sockets.cleanup)
-            launch = SlotLauncher(settings, session, runs_in_driver(master))
+            launch = SlotLauncher(job_id, settings, session, runs_in_driver(master))
             slots = SlotManager(
                 job_id,
                 token,
@@ -155,6 +155,7 @@ class SparkExecutor:
                 SlotLogging.of(configuration),
                 tls,
                 configuration.get(Options.SLOT_PORTS),
+                launch.spares,
             )
             undo.callback(slots.stop)
             if launch.by_driver:
@@ -173,10 +174,17 @@ class SparkExecutor:
             engine: SparkEngine
             if choice.continuous:
                 listen_at = _listen_at(sockets, "tasks", doors)
-                links = TaskLinks(token, listen_at, limits.heartbeat_interval_s, server_side(tls))
+                links = TaskLinks(
+                    token,
+                    listen_at,
+                    limits.heartbeat_interval_s,
+                    limits.heartbeat_timeout_s,
+                    server_side(tls),
+                )
                 tasks = number_of_tasks(graph, settings)
+                has_run = leadership is not None and bool(leadership.recovered)
                 engine = ContinuousSparkEngine(
-                    session, job_id, token, slots, links, tasks, limits, shipped_files, tls
+                    session, job_id, token, slots, links, tasks, limits, shipped_files, tls, has_run
                 )
                 execution = ContinuousExecution(
                     graph, settings, job_id, engine, SystemClock(), storage, backend, leadership

@@ -11,7 +11,7 @@ from tidemark.config import Options
 from tidemark.errors import ConfigError
 from tidemark.runtime.artifacts import wants_directory
 from tidemark.runtime.control import server_threads_of
-from tidemark.runtime.launch import driver_launches, launch_slots, launch_slots_here
+from tidemark.runtime.launch import SpareSlots, driver_launches, launch_slots, launch_slots_here
 from tidemark.state.allowed_classes import allowed_classes
 
 if TYPE_CHECKING:
@@ -26,12 +26,16 @@ class SlotLauncher:
     Attributes:
         session: Where tasks start them; there need not be one for `by_driver`.
         by_driver: Whether the driver does it itself.
+        spares: Those that are up before they are needed; only the driver keeps some.
     """
 
-    def __init__(self, settings: JobSettings, session: SparkSession | None, in_driver: bool) -> None:
+    def __init__(
+        self, job_id: str, settings: JobSettings, session: SparkSession | None, in_driver: bool
+    ) -> None:
         """Decide who does it.
 
         Args:
+            job_id: The job.
             settings: The job's.
             session: The one that is there already.
             in_driver: Whether tasks run in the driver's own JVM.
@@ -53,6 +57,7 @@ class SlotLauncher:
             pythons = [str(session.sparkContext.pythonExec)]
         named = [python for python in pythons if python]
         self.by_driver = in_driver and driver_launches(spark, settings.artifacts, named)
+        self.spares = SpareSlots(job_id, configuration.get(Options.SPARE_SLOTS) if self.by_driver else 0)
 
     def __call__(self, wanted: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
         """Start a process for each; (slot, pid, log file) of all.
@@ -62,7 +67,7 @@ class SlotLauncher:
         """
         settings = [{**slot, **self._more} for slot in wanted]
         if self.by_driver:
-            return launch_slots_here(settings)
+            return launch_slots_here(settings, self.spares)
         assert self.session is not None
         return _launch(self.session, settings)
 

@@ -33,6 +33,7 @@ from tidemark.runtime.sinks.factory import make_task_sink
 from tidemark.runtime.slot_manager import SlotAddress
 from tidemark.runtime.sources.origins import by_origin
 from tidemark.runtime.task import run_split
+from tidemark.slot.allocator import keep_batches
 from tidemark.state.serializers.registry import serializer_for
 from tidemark.tls import TlsFiles
 from tidemark.wire import PATIENCE_S, Connection
@@ -102,6 +103,7 @@ def task_function(closure: TaskClosure, frame_source: int | None) -> Callable[[I
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # The daemon collects garbage after every task; what is frozen is not looked at.
         gc.freeze()
+        keep_batches()
         with chdir(shipped_files()) if closure.shipped_files else nullcontext():
             yield from _run(closure, frame_source, batches)
 

@@ -23,6 +23,7 @@ from tidemark.checkpoint.storage.mapping import MappedStorage
 from tidemark.checkpoint.storage.memory import MemoryStorage
 from tidemark.checkpoint.storage.probe import probe_directory
 from tidemark.config import Configuration, Options
+from tidemark.config.modes import HighAvailability
 from tidemark.errors import ConfigError, StorageError
 from tidemark.paths import absolute, is_local, local_path
 from tidemark.private_files import who_else_may_replace
@@ -126,12 +127,29 @@ def probe(plan: StoragePlan, settings: JobSettings) -> None:
 
 
 def warn_of_others(plan: StoragePlan, settings: JobSettings) -> None:
-    """Say so if others may replace what a job keeps in its checkpoint directory, or wrote what it starts from.
+    """Say so if others may replace what a job keeps of itself, or wrote what it starts from.
 
-    One line each, no refusal: the user chose the directory and named the snapshot.
+    One line each, no refusal: the user chose the directories and named the snapshot.
     """
-    if isinstance(plan.driver, FileSystemStorage) and is_local(plan.root):
-        _warn_of_shared_root(local_path(absolute(plan.root)), plan.choice.umask)
+    if isinstance(plan.driver, FileSystemStorage):
+        can = (
+            "put files of their own in their place, which a restore loads and which may run code as you"
+            if plan.choice.umask & 0o022 != 0o022
+            else "put older ones in their place; files of their own are refused"
+        )
+        _warn_of_shared_root(
+            "checkpoint directory",
+            plan.root,
+            f"move checkpoints away, so that the job loses them, and {can}",
+        )
+    leaders = settings.configuration.get(Options.HIGH_AVAILABILITY_STORAGE)
+    if leaders and settings.configuration.get(Options.HIGH_AVAILABILITY) is not HighAvailability.NONE:
+        _warn_of_shared_root(
+            "directory of high availability",
+            leaders,
+            "move away what drivers know of a job, so that it begins anew or does not start, and put older notes in "
+            "their place",
+        )
     if isinstance(plan.savepoints, FileSystemStorage):
         for author in _authors(settings.savepoint_path):
             _log.warning(
@@ -144,25 +162,22 @@ def warn_of_others(plan: StoragePlan, settings: JobSettings) -> None:
             )
 
 
-def _warn_of_shared_root(root: str, umask: int) -> None:
+def _warn_of_shared_root(what: str, directory: str, can: str) -> None:
+    if not is_local(directory):
+        return
+    root = local_path(absolute(directory))
     try:
         found = who_else_may_replace(root)
     except OSError:
-        # Any trouble on the way shows with the first checkpoint.
+        # Any trouble on the way shows when it is used.
         return
     if found is None:
         return
     place, who = found
-    where = f"The checkpoint directory {place}" if place == root else f"{place}, on the way to {root},"
-    can = (
-        "put files of their own in their place, which a restore loads and which may run code as you"
-        if umask & 0o022 != 0o022
-        else "put older ones in their place; files of their own are refused"
-    )
     _log.warning(
-        "%s may be changed by %s. They can move checkpoints away, so that the job loses them, and %s. "
-        "Use directories that belong to you or root, with mode 0700 or at least the sticky bit (chmod +t).",
-        where,
+        "%s may be changed by %s. They can %s. Use directories that belong to you or root, with mode 0700 or at least "
+        "the sticky bit (chmod +t).",
+        f"The {what} {place}" if place == root else f"{place}, on the way to {root},",
         who,
         can,
     )

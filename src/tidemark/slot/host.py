@@ -260,6 +260,7 @@ class SlotHost:
         """
         started = time.perf_counter()
         with self._lock:
+            self._mailbox.run()
             if self._deployment is not None:
                 self._cuts.make(request, self._tasks.values())
         return round((time.perf_counter() - started) * 1000)
@@ -290,6 +291,7 @@ class SlotHost:
             Whatever a user's `notify_checkpoint_complete` raises; it fails the attempt.
         """
         with self._lock:
+            self._mailbox.run()
             if self._local is not None:
                 self._local.completed(checkpoint_id)
             for task in self._tasks.values():
@@ -315,6 +317,10 @@ class SlotHost:
             for vertex_id, task in list(self._tasks.items())
             if isinstance(task.operator, SourceOperator)
         }
+
+    def blocked_ms(self) -> int:
+        """For how long one call into user code has kept this slot, 0 if none does; from any thread, at once."""
+        return round(self._mailbox.silent_for() * 1000)
 
     def current_attempt(self) -> int:
         """The attempt that is deployed, -1 if none is or if it has failed here, perhaps amid a record."""

@@ -22,6 +22,7 @@ class Mailbox:
         self._lock = lock
         self._closed = False
         self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._looked = time.monotonic()
 
     def ask(self, question: Callable[[], Any], timeout: float | None = None) -> Any:
         """The answer of `question`; from any thread.
@@ -51,8 +52,16 @@ class Mailbox:
         """Whoever holds the lock never gives it back: let nobody wait for it."""
         self._closed = True
 
+    def silent_for(self) -> float:
+        """For how many seconds whoever holds the lock has not looked here; 0 if nobody holds it. From any thread."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+            return 0.0
+        return time.monotonic() - self._looked
+
     def run(self) -> None:
         """Answer everything that waits; the caller holds the lock."""
+        self._looked = time.monotonic()
         while self._waiting:
             question, answer = self._waiting.popleft()
             if not answer.set_running_or_notify_cancel():

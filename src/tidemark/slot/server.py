@@ -8,6 +8,7 @@ connection closed, and the process ends itself, whatever user code is doing.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import queue
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow
 
 from tidemark.checkpoint.messages import SlotDeclined
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
@@ -32,7 +34,7 @@ from tidemark.protocol.deployment import Deployment
 from tidemark.protocol.events import SlotEvent, SlotMemoryUse, SlotReady
 from tidemark.protocol.frames import CutRequest
 from tidemark.rpc import EVENT, Handlers, Incoming, Server, ServerThreads
-from tidemark.slot.allocator import FreeMemory
+from tidemark.slot.allocator import FreeMemory, keep_batches
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.slot.host import SlotHost
 from tidemark.slot.memory_watch import MemoryWatch, resident_bytes
@@ -98,6 +100,7 @@ class SlotServer:
             # Silence of a process that answers these whatever it does means that it hangs.
             ping=lambda _: True,
             sources=lambda _: self._host.source_status(),
+            blocked=lambda _: self._host.blocked_ms(),
             stacks=lambda _: operator_stacks(),
             log=self._log_tail,
         )
@@ -247,12 +250,28 @@ class SlotServer:
         connection.send(answer, data)
 
 
+def _import_ahead() -> None:
+    """What others import with the first deployment: a slot that takes the place of another is waited for."""
+    for name in ("pyarrow.parquet", "tidemark.backends.heap.backend", "tidemark.backends.rocksdb.backend"):
+        importlib.import_module(name)
+    # Arrow looks for pandas when it first makes an array, and imports it if there is one.
+    pyarrow.array([0])
+
+
 def main() -> None:
-    """Entry point of the process: settings come as one JSON line on standard input."""
+    """Entry point of the process: settings come as one JSON line on standard input.
+
+    A spare slot (`--spare`) may wait for them as long as its driver lives, and never be needed.
+    """
     import gc
     import json
 
-    settings = json.loads(sys.stdin.readline())
+    if "--spare" in sys.argv:
+        _import_ahead()
+    told = sys.stdin.readline()
+    if not told:
+        return
+    settings = json.loads(told)
     sys.path[:] = settings["sys_path"]
     logging.basicConfig(
         level=settings.get("log_level", logging.INFO),
@@ -264,6 +283,7 @@ def main() -> None:
     # State is long-lived: young collections that find nothing would only cost time.
     gc.set_threshold(100_000, 50, 100)
     gc.freeze()
+    keep_batches()
     SlotServer(settings).run()
 
 

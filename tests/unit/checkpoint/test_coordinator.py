@@ -16,6 +16,7 @@ from tidemark.checkpoint.messages import (
     MetadataWritten,
     NotifyAborted,
     NotifyComplete,
+    Overdue,
     RejectSavepoint,
     SavepointRequest,
     SavepointRequested,
@@ -271,6 +272,41 @@ def test_an_acknowledgement_after_the_deadline_expires_the_checkpoint() -> None:
     assert aborted.reason is FailureReason.EXPIRED
     assert discard == Discard(1)
     assert coordinator.pending() == []
+
+
+def test_one_whose_barrier_user_code_keeps_from_coming_expires_and_counts() -> None:
+    coordinator = started(timeout=50, tolerable_failures=0)
+    assert not coordinator.is_overdue(149)
+    assert coordinator.handle(Overdue(50), 149) == []
+    assert coordinator.is_overdue(150)
+
+    aborted, _discard, fail = coordinator.handle(Overdue(50), 150)
+
+    assert isinstance(aborted, NotifyAborted)
+    assert (aborted.checkpoint_id, aborted.reason) == (1, FailureReason.EXPIRED)
+    assert isinstance(fail, FailJob)
+    assert "user code has not returned for 50 ms" in str(fail.error)
+    (record,) = coordinator.statistics.records()
+    assert (record.status, record.reason) == (CheckpointStatus.FAILED, FailureReason.EXPIRED)
+
+
+def test_one_that_waits_for_a_long_epoch_expires_without_failing_the_job() -> None:
+    coordinator = started(timeout=50, tolerable_failures=0)
+
+    aborted, _discard = coordinator.handle(Overdue(49), 150)
+
+    assert isinstance(aborted, NotifyAborted)
+    assert "the epoch before it takes longer" in aborted.message
+    assert not coordinator.is_overdue(150), "the next one is due an interval later"
+    assert triggered(coordinator.handle(BarrierReached(), 250)) == [2]
+
+
+def test_one_that_waits_for_another_is_not_overdue() -> None:
+    coordinator = started(timeout=5000)
+    coordinator.handle(BarrierReached(), 100)
+
+    assert not coordinator.is_overdue(10_000)
+    assert coordinator.handle(Overdue(10_000), 10_000) == []
 
 
 def test_one_whose_metadata_is_being_written_does_not_expire() -> None:

@@ -198,6 +198,28 @@ def test_a_description_that_makes_no_sense_is_an_error_of_ours(data: bytes) -> N
         NativeExtra.from_bytes(data)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"states": {"count": -1}},
+        {"states": {"count": 1 << 16}},
+        {"states": {"count": True}},
+        {"key_groups": (-1, 127)},
+        {"key_groups": (0, 1 << 15)},
+        {"next_segment": -1},
+        {"next_segment": 1 << 63},
+        {"next_segment": 1.5},
+    ],
+)
+def test_a_number_that_no_rocksdb_snapshot_has_is_refused(change: dict[str, Any]) -> None:
+    """Numbers become parts of row keys, of a fixed width each."""
+    widest = NativeExtra({}, {"count": (1 << 16) - 1}, (0, (1 << 15) - 1), (1 << 63) - 1, {})
+    assert NativeExtra.from_bytes(widest.to_bytes()) == widest
+
+    with pytest.raises(RestoreError, match="damaged"):
+        NativeExtra.from_bytes(replace(widest, **change).to_bytes())
+
+
 def test_a_backend_cannot_write_a_name_that_restoring_would_refuse(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     cut = NativeCut("own", {"sub/file": tmp_path / "file"}, frozenset())

@@ -98,6 +98,14 @@ def test_what_a_crash_left_behind_goes(storage: MemoryStorage) -> None:
     assert storage.list(LAYOUT.directory) == ["chk-1", "chk-2", "shared"]
 
 
+def test_only_directories_of_checkpoints_are_taken_for_leftovers(storage: MemoryStorage) -> None:
+    for name in ("3", "chk-x", "chk-"):
+        storage.write(join(LAYOUT.directory, name, "part"), b"not ours")
+
+    assert discard_spent(storage, LAYOUT, lambda n: n not in (1, 2)) == []
+    assert storage.list(LAYOUT.directory) == ["3", "chk-", "chk-1", "chk-2", "chk-x", "shared"]
+
+
 def test_a_checkpoint_whose_metadata_cannot_be_seen_stays(storage: MemoryStorage) -> None:
     storage.delete(LAYOUT.checkpoint(2).metadata_path)
 
@@ -154,6 +162,16 @@ def test_former_drivers_of_a_job_leave_nothing_and_links_are_not_followed(tmp_pa
     discard_former_runs(storage, layouts[2], all_runs=True)
     assert not Path(layouts[2].directory).exists()
     assert (tmp_path / "theirs" / "file").exists()
+
+
+def test_the_last_run_of_a_job_that_goes_takes_the_directory_of_the_job_with_it(tmp_path: Path) -> None:
+    storage = FileSystemStorage()
+    layout = JobLayout(str(tmp_path / "root"), LAYOUT.job_id, "1")
+    storage.write(join(layout.checkpoint(1).directory, "part"), b"x")
+
+    discard_former_runs(storage, layout, all_runs=True)
+
+    assert not Path(layout.of_all_runs).exists()
 
 
 @pytest.mark.parametrize("all_runs", [False, True])

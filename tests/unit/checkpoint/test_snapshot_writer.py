@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import shutil
+import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
 import pytest
@@ -43,6 +46,20 @@ def native_cut(directory: Path, files: dict[str, bytes]) -> OperatorCut:
     return OperatorCut(FakeKeyedCut([FakeTable([])], NativeCut("rocksdb", paths, shared, b"extra")))
 
 
+def in_memory(max_state_size: int = 10**9, frame_size: int = 10**9) -> WriterOptions:
+    return WriterOptions.in_memory(max_state_size, frame_size)
+
+
+def self_written(files: dict[str, bytes | None]) -> OperatorCut:
+    """Shared files that the backend writes when it is asked to; None is one that its base has."""
+
+    def write(data: bytes, sink: BinaryIO) -> None:
+        sink.write(data)
+
+    contents = {name: None if data is None else partial(write, data) for name, data in files.items()}
+    return OperatorCut(FakeKeyedCut([], NativeCut("rocksdb", contents, frozenset(files), b"extra")))
+
+
 def tables_of(plan: SubtaskRestore, storage: Storage, *, timers: bool = False) -> list[Any]:
     """The restored tables of keyed state, or of timers."""
     state = load_restored_state(plan, storage, Path("unused"))
@@ -52,7 +69,7 @@ def tables_of(plan: SubtaskRestore, storage: Storage, *, timers: bool = False) -
 def test_a_savepoint_keeps_even_the_smallest_table_in_a_file_of_its_own(tmp_path: Path) -> None:
     storage = FileSystemStorage()
     place = savepoint_location(str(tmp_path / "savepoint"))
-    for options in (WriterOptions(), WriterOptions.in_memory()):
+    for options in (WriterOptions(), in_memory()):
         cut = OperatorCut(FakeKeyedCut([FakeTable(rows_in(range(128), 2))]))
 
         written = SnapshotWriter(storage, options).write_subtask(
@@ -87,14 +104,17 @@ def test_all_state_of_a_subtask_is_written_and_the_cut_released() -> None:
     part = OperatorStatePart("list", Redistribution.SPLIT, (b"12", b"3"))
     cut = OperatorCut(keyed, [FakeTable(rows[:5], "user", StateKind.TIMER)], [part])
 
+    started = time.perf_counter()
     state = SnapshotWriter(storage).write_subtask(target(), cut, sync_ms=4)
 
+    assert 0 <= state.async_ms <= round((time.perf_counter() - started) * 1000)
     assert keyed.released == 1
     assert [table.meta.name for table in state.tables] == ["count", "user"]
     assert state.tables[0].path == "op/count/part-00000.parquet"
     assert state.tables[1].inline is not None
     assert state.operator == (part,)
     assert state.state_size == 16 * (len(rows) + 5) + 3
+    assert state.written_size == sum(table.file_size for table in state.tables) + 3
     assert (state.index, state.key_groups, state.sync_ms) == (0, (0, 127), 4)
     assert storage.list(LAYOUT.checkpoint(1).directory) == ["op"]
 
@@ -117,7 +137,7 @@ def test_the_memory_variant_puts_everything_into_the_handles() -> None:
     storage = MemoryStorage()
     rows = rows_in(range(128), 100)
 
-    state = SnapshotWriter(storage, WriterOptions.in_memory()).write_subtask(
+    state = SnapshotWriter(storage, in_memory()).write_subtask(
         target(), OperatorCut(FakeKeyedCut([FakeTable(rows)]))
     )
 
@@ -135,7 +155,7 @@ def test_one_byte_above_the_limit_fails_and_says_how_much(kind: str) -> None:
         cut = OperatorCut(operator=[OperatorStatePart("l", Redistribution.SPLIT, (b"x" * 100, b"y" * 60))])
 
     def write(limit: int) -> SubtaskState:
-        return SnapshotWriter(MemoryStorage(), WriterOptions.in_memory(limit)).write_subtask(target(), cut)
+        return SnapshotWriter(MemoryStorage(), in_memory(limit)).write_subtask(target(), cut)
 
     assert write(160).state_size == 160
     with pytest.raises(
@@ -151,7 +171,7 @@ def test_the_frame_size_is_a_ceiling_for_the_whole_subtask() -> None:
         FakeKeyedCut([FakeTable(rows_in(range(1), 10))]),
         operator=[OperatorStatePart("l", Redistribution.SPLIT, (b"x" * 40,))],
     )
-    writer = SnapshotWriter(MemoryStorage(), WriterOptions.in_memory(10**9, frame_size=199))
+    writer = SnapshotWriter(MemoryStorage(), in_memory(frame_size=199))
 
     with pytest.raises(CheckpointError, match=r"200 bytes.*199 bytes \(akka.framesize\)"):
         writer.write_subtask(target(), cut)
@@ -209,6 +229,15 @@ def test_shared_native_files_are_uploaded_once(tmp_path: Path) -> None:
     backend = RecordingBackend()
     load_restored_state(plan, storage, tmp_path / "scratch").fill(backend)
     assert backend.native == [{"1.sst": old, "2.sst": b"n" * 100, "MANIFEST": b"m2"}]
+
+
+def test_of_keyed_state_in_native_files_no_table_is_written_but_of_timers_one_is(tmp_path: Path) -> None:
+    cut = native_cut(tmp_path, {"1.sst": b"x"})
+    cut.timers = [FakeTable(rows_in(range(3), 1), "user", StateKind.TIMER)]
+
+    state = SnapshotWriter(MemoryStorage()).write_subtask(target(), cut)
+
+    assert [table.meta.name for table in state.tables] == ["user"]
 
 
 def test_files_of_a_checkpoint_that_is_not_the_base_are_uploaded_again(tmp_path: Path) -> None:
@@ -298,6 +327,32 @@ def test_local_copies_are_enough_to_restore(with_copies) -> None:
 
     assert backend.rows == with_copies[3]
     assert backend.native == [{"1.sst": b"x" * 2000}]
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_what_a_backend_writes_itself_is_restored_from_copies_if_there_are_any(tmp_path: Path, local: bool):
+    storage = FileSystemStorage()
+    copies = LocalCopies(tmp_path / "local", JOB, 0)
+    layout = JobLayout(str(tmp_path / "durable"), JOB)
+    writer = SnapshotWriter(storage, local=copies if local else None)
+
+    def write(checkpoint_id: int, files: dict[str, bytes | None], base: int | None) -> SubtaskState:
+        place = SubtaskTarget(checkpoint_id, layout.checkpoint(checkpoint_id), "op", 0, (0, 127), base)
+        return writer.write_subtask(place, self_written(files))
+
+    write(1, {"a": b"old" * 1000}, None)
+    state = write(2, {"a": None, "b": b"new" * 1000}, 1)
+    if local:
+        shutil.rmtree(tmp_path / "durable")
+        assert state.native is not None
+        kept = {path.name for path in (copies.directory(2) / "native").iterdir()}
+        assert kept == {file.checksum.hex() for file in state.native.files}, "and nothing twice"
+
+    (plan,) = plan_restore(*snapshot(state), layout.checkpoint(2), 1)
+    plan = replace(plan, checkpoint_id=2)
+    backend = RecordingBackend()
+    load_restored_state(plan, storage, tmp_path / "scratch", copies if local else None).fill(backend)
+    assert backend.native == [{"a": b"old" * 1000, "b": b"new" * 1000}]
 
 
 def test_damaged_local_copies_fall_back_to_the_durable_files(with_copies) -> None:

@@ -243,3 +243,20 @@ def test_defaults_are_those_of_the_specification(key: str, default: object) -> N
 
 def test_key_nobody_declared_is_no_option() -> None:
     assert find_option("no.such.key") is None
+
+
+def test_a_file_as_editors_on_windows_write_it(tmp_path: Path) -> None:
+    (tmp_path / "tidemark-conf.yaml").write_bytes(
+        b"\xef\xbb\xbfstate.backend: rocksdb\r\nparallelism.default: 3\r\n"
+    )
+
+    read = load_file_configuration(tmp_path)
+
+    assert read.to_dict() == {"state.backend": "rocksdb", "parallelism.default": "3"}
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tidemark-conf.yaml").write_bytes(b"state.backend: \xff")
+
+    with pytest.raises(ConfigError, match=r"tidemark-conf.yaml is not text in UTF-8"):
+        load_file_configuration(tmp_path)

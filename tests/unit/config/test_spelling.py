@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from tidemark.config.loader import environment_variable
 from tidemark.config.options import all_options
-from tidemark.config.spelling import nearest_key, suspicious_keys
+from tidemark.config.spelling import nearest_key, suspicious_keys, suspicious_variables
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,30 @@ def test_every_key_of_the_table_is_known_and_nearest_to_itself() -> None:
 
     assert suspicious_keys(keys) == {}
     assert all(nearest_key(key) == key for key in keys)
+
+
+def test_a_misspelt_environment_variable_is_told_with_the_one_that_was_meant() -> None:
+    found = suspicious_variables(
+        ["TIDEMARK_STATE_BACKND", "TIDEMARK_EXECUTION_TARGETS", "STATE_BACKND", "HOME"]
+    )
+
+    assert found == {
+        "TIDEMARK_EXECUTION_TARGETS": "TIDEMARK_EXECUTION_TARGET",
+        "TIDEMARK_STATE_BACKND": "TIDEMARK_STATE_BACKEND",
+    }
+
+
+def test_variables_that_mean_something_are_not_suspicious() -> None:
+    ours = [
+        "HOME",
+        "TOKEN",
+        "CONF_DIR",
+        "PROPERTIES",
+        "SPARK_LOG_LEVEL",
+        "SPARK_CLASS_ARCHIVE",
+        "CHAOS",
+        "CHAOS_FACTOR",
+    ]
+    keys = [environment_variable(key) for option in all_options() for key in option.spellings]
+
+    assert suspicious_variables([*keys, *(f"TIDEMARK_{name}" for name in ours)]) == {}

@@ -151,6 +151,57 @@ def test_a_loser_leaves_the_files_that_the_winner_has_not_taken_yet(tmp_path: Pa
     assert (tmp_path / loser.area / ".a.inprogress").read_text() == "staged"
 
 
+def test_a_loser_removes_what_it_made_if_nothing_is_in_it(tmp_path: Path) -> None:
+    loser = acquire(tmp_path)
+    acquire(tmp_path).release()
+    (tmp_path / loser.area).mkdir(parents=True)
+
+    loser.release()
+
+    assert os.listdir(tmp_path) == []
+
+
+def test_only_who_knows_of_the_newest_claim_gets_in_behind_it(base: str) -> None:
+    place = open_place(base)
+    first = acquire(base)
+
+    with pytest.raises(FencedError, match="somebody else has claimed it just now"):
+        Claim.acquire(place, ".claim", "late", "The sink 'out'", behind=first.generation - 1)
+    first.verify()
+
+    second = Claim.acquire(place, ".claim", "in time", "The sink 'out'", behind=first.generation)
+    second.verify()
+    assert second.generation == first.generation + 1
+
+
+class Overtaken:
+    """A place where somebody else claims as soon as we have, and has not taken anything over yet."""
+
+    def __init__(self, place: Any) -> None:
+        self._place = place
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+    def create(self, path: str, data: bytes) -> None:
+        self._place.create(path, data)
+        directory, _, number = path.rpartition("-")
+        newer = Holder("newer", "The sink 'out'", "0" * 16)
+        self._place.create(f"{directory}-{int(number) + 1:08d}", seal(newer))
+
+
+def test_a_claimant_that_is_overtaken_at_once_takes_nothing_over(base: str) -> None:
+    place = open_place(base)
+    first = acquire(base)
+    place.create(f"{first.area}/.a.inprogress", b"staged")
+    overtaken: Any = Overtaken(place)
+
+    with pytest.raises(FencedError, match="Job newer"):
+        Claim.acquire(overtaken, ".claim", "overtaken", "The sink 'out'")
+
+    assert place.read(f"{first.area}/.a.inprogress") == b"staged"
+
+
 def test_of_many_threads_that_claim_at_once_exactly_one_owns_the_place_and_all_files(base: str) -> None:
     place = open_place(base)
     first = acquire(base)

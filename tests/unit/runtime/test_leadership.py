@@ -374,3 +374,37 @@ def test_a_job_without_a_name_without_checkpoints_or_with_some_in_memory_is_refu
 def test_without_high_availability_nobody_leads(settings: JobSettings) -> None:
     assert lead(with_options(settings, **{"high-availability.type": "NONE"}), DURABLE) is None
     assert lead(replace(settings, batch_mode=True), DURABLE) is None
+
+
+def test_the_directory_of_drivers_is_private_whatever_the_umask_is(
+    tmp_path: Path, settings: JobSettings
+) -> None:
+    root = tmp_path / "shared" / "ha"
+    before = os.umask(0)
+    try:
+        found = lead(with_options(settings, **{"high-availability.storageDir": str(root)}), DURABLE)
+    finally:
+        os.umask(before)
+    assert found is not None
+    found.release()
+
+    assert [path.stat().st_mode & 0o777 for path in (root.parent, root)] == [0o700, 0o700]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give directories to somebody else")
+def test_nobody_waits_for_a_driver_that_somebody_else_has_made_up(
+    tmp_path: Path, settings: JobSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, job_id = tmp_path / "ha", "0123456789abcdef" * 2
+    options = {"high-availability.storageDir": str(root), "execution.job-id": job_id}
+    job = root / job_id
+    job.mkdir(parents=True)
+    elsewhere = Holder("x", "x", "0" * 16, "far-away", 1, 0, "another machine")
+    (job / ".generation-00000001").write_bytes(seal(elsewhere))
+    for path in (job, *job.iterdir()):
+        os.chown(path, 65534, 65534)
+
+    with pytest.raises(StorageError, match="no directory of the user this driver runs as"):
+        lead(with_options(settings, **options), DURABLE)
+
+    assert "waits for its turn" not in caplog.text

@@ -158,3 +158,21 @@ def test_output_that_others_may_rearrange_is_named_when_a_job_is_submitted(
     told = [message for message in caplog.messages if "may be changed by" in message]
     assert len(told) == (mode == 0o777)
     assert all(f"The base path {base} of the file sink" in message for message in told)
+
+
+@pytest.mark.parametrize(("kind", "told"), [("filesystem", 1), ("none", 0)])
+def test_a_directory_of_high_availability_that_others_may_write_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, told: int
+) -> None:
+    leaders = tmp_path / "ha"
+    leaders.mkdir()
+    leaders.chmod(0o777)
+    options = {"high-availability.type": kind, "high-availability.storageDir": str(leaders)}
+    files = FileSystemStorage()
+    plan = StoragePlan(files, files, str(tmp_path / "checkpoints"), StorageChoice())
+
+    with caplog.at_level(logging.WARNING):
+        warn_of_others(plan, JobSettings(configuration=Configuration.from_dict(options)))
+
+    expected = [f"The directory of high availability {leaders} may be changed by every user"] * told
+    assert [message.partition(" (mode")[0] for message in caplog.messages] == expected

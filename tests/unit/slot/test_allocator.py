@@ -36,6 +36,23 @@ assert memory.give_back()
 print(before - resident_bytes())
 """
 
+BATCHES = """
+import resource, sys
+import numpy as np
+import pyarrow as pa
+from tidemark.slot.allocator import keep_batches
+
+if sys.argv[1] == "kept":
+    keep_batches()
+for turn in range(200):
+    if turn == 100:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    numbers = np.arange(1 << 17)
+    columns = [numbers * factor for factor in range(8)]
+    pa.record_batch([pa.array(column) for column in columns], names=list("abcdefgh")).serialize()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
 
 def test_free_memory_is_given_back_at_most_once_a_minute() -> None:
     now = [0.0]
@@ -52,6 +69,19 @@ def test_free_memory_is_given_back_at_most_once_a_minute() -> None:
 def test_what_was_freed_below_something_that_is_kept_goes_back_to_the_system() -> None:
     done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 40 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not os.confstr("CS_GNU_LIBC_VERSION"), reason="not on glibc")
+def test_memory_of_batches_is_not_fetched_anew_for_every_batch() -> None:
+    faults = {}
+    for way in ("kept", "as it is"):
+        done = subprocess.run(
+            [sys.executable, "-c", BATCHES, way], capture_output=True, text=True, check=True
+        )
+        faults[way] = int(done.stdout)
+    # A column of a megabyte is 256 pages; there are nine a batch, and the bytes they become.
+    assert faults["kept"] < 100 * 256
+    assert faults["kept"] < faults["as it is"] / 4
 
 
 def test_a_slot_has_few_arenas() -> None:

@@ -45,3 +45,26 @@ def test_parts_are_the_batch_in_order(
         else:
             assert [item for items in lists for item in items] == expected
     assert codec.decode(flags, data) == whole
+
+
+@pytest.mark.parametrize(("kind", "key_type"), [(Types.LONG(), Types.LONG()), (Types.INT(), Types.LONG())])
+@pytest.mark.parametrize("stamped", [False, True])
+def test_a_key_that_is_a_field_does_not_travel_beside_it(kind: Any, key_type: Any, stamped: bool) -> None:
+    rows = Types.ROW_NAMED(["text", "k"], [Types.STRING(), kind])
+    codec = codec_for(rows, serializer_for(key_type))
+    values = [Row(text=f"t{n}", k=n % 7) for n in range(100)]
+    stamps = list(range(100)) if stamped else None
+    column = serializer_for(rows).to_arrow(values)
+
+    keys = [row.k for row in values]
+    flags, data = codec.encode_column(column, stamps, None, key_at=1)
+    _, twice = codec.encode_column(column, stamps, keys)
+
+    assert memoryview(data).nbytes < memoryview(twice).nbytes
+    assert codec.decode(flags, data) == Batch(values, stamps, keys)
+    parts = list(codec.decode_parts(flags, data, 30))
+    assert [key for part in parts for key in part.keys or ()] == keys
+    found = codec.decode_columns(flags, data).keys
+    assert found is not None
+    assert found.type == serializer_for(key_type).arrow_type()
+    assert found.to_pylist() == keys

@@ -113,6 +113,30 @@ def test_barriers_that_tasks_were_spared_are_not_remembered_for_ever(gate):
     assert not gate._given_up
 
 
+def test_a_channel_is_behind_its_newest_barrier_until_the_subtask_is_cut_or_the_barrier_given_up(gate):
+    assert gate.behind(0) is None
+
+    gate.barrier(0, 1)
+    assert [gate.behind(channel) for channel in range(3)] == [1, None, None]
+
+    gate.barrier(1, 1)
+    gate.barrier(2, 1)
+    assert gate.behind(0) is None, "the subtask is cut"
+
+    gate.barrier(0, 2)
+    gate.abort(2)
+    assert gate.behind(0) is None
+
+
+def test_a_frame_that_waits_counts_once_however_often_it_is_offered(gate):
+    assert gate.held_back == 0
+
+    for channel, sequence in [(0, 0), (0, 0), (1, 0), (0, 0), (0, 1)]:
+        gate.note_held(channel, sequence)
+
+    assert gate.held_back == 3
+
+
 def test_a_gap_or_a_repetition_in_the_sequence_is_a_retried_task(gate):
     gate.enter(0, 0)
     gate.enter(0, 1)
@@ -147,6 +171,10 @@ def test_idle_channels_hold_nothing_back(gate):
 
     assert not gate.advance(1, 4, False), "it is back, and behind: time stands"
     assert gate.watermark == 10
+
+
+def test_a_subtask_is_not_idle_before_its_channels_have_said_so(gate):
+    assert not gate.idle
 
 
 def test_when_all_are_idle_the_furthest_counts_and_the_subtask_is_idle(gate):

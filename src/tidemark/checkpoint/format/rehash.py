@@ -25,7 +25,7 @@ def rehashed(
         StateMigrationException: The type of the keys cannot be rebuilt from the snapshot.
     """
     first, last = key_groups
-    serializer = StateSerializers.of(meta).key
+    serializer = StateSerializers.key_of(meta)
     kept = []
     for batch in batches:
         groups = key_group_column(batch.column("key"), serializer, max_parallelism)

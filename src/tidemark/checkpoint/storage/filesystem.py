@@ -76,8 +76,7 @@ class FileSystemStorage:
     def write(self, path: str, data: bytes) -> None:
         """Put a whole file atomically."""
         if is_local(path):
-            with self.create(path) as file:
-                file.write(data)
+            self._disk.write(local_path(path), data)
             return
         with mapped("written", path):
             fs, remote = self._remote(path)

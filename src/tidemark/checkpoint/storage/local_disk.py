@@ -1,7 +1,8 @@
 """Files of snapshots on local disks, or on anything mounted.
 
 A file reaches the disk (`fsync`) before it gets its name, so that `_metadata`, written last, never names bytes a
-power cut lost. Files and the directories made for them are for their owner alone unless the user asks otherwise.
+power cut lost; its own name reaches it before anybody relies on it. Files and the directories made for them are for
+their owner alone unless the user asks otherwise.
 
 Others may write in the directory that the user chose for checkpoints. Below such a root no symbolic link is
 followed, and nothing is made, replaced or deleted in a directory of somebody else. Nor does a job read there what
@@ -71,6 +72,19 @@ class LocalDisk:
             with suppress(OSError), self._directory_of(path, owners=self._writers) as (at, _):
                 os.unlink(temporary, dir_fd=at)
             raise
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put a whole file that a power cut takes neither the bytes nor the name from; its errors are mapped."""
+        with self.create(path) as file:
+            file.write(data)
+        if self._sync:
+            with mapped("written", path), self._directory_of(path, owners=self._writers) as (at, _):
+                try:
+                    os.fsync(at)
+                except OSError as exc:
+                    # Some mounts know no such thing, and keep names in a way of their own.
+                    if exc.errno != errno.EINVAL:
+                        raise
 
     def names(self, path: str) -> list[str]:
         """Names directly inside a directory, sorted; none if there is no such directory."""

@@ -28,6 +28,7 @@ from tidemark.runtime.local_engine import FencedSink, LocalEngine
 from tidemark.runtime.pipeline import TaskSink
 from tidemark.runtime.sinks.factory import make_part
 from tidemark.runtime.snapshot_threads import SnapshotPool
+from tidemark.runtime.worker import Worker
 from tidemark.slot.host import SlotHost
 
 __all__ = ["Chooser", "ContinuousLocalEngine", "in_turns"]
@@ -93,6 +94,7 @@ class ContinuousLocalEngine(LocalEngine):
         cancellation: Cancellation | None = None,
         files: LocalArtifacts | None = None,
         choose: Chooser | None = None,
+        worker: Worker | None = None,
     ) -> None:
         """Create an engine without slots; see `LocalEngine`.
 
@@ -104,8 +106,9 @@ class ContinuousLocalEngine(LocalEngine):
             cancellation: Patience with user code that does not return.
             files: What user code needs; taken away when the engine stops.
             choose: Which task steps next; in turns otherwise.
+            worker: What user code and storages are called with.
         """
-        super().__init__(clock, storage, pool, cancellation, files)
+        super().__init__(clock, storage, pool, cancellation, files, worker)
         self.tasks = tasks
         self.steps = 32
         self._choose = choose or in_turns()

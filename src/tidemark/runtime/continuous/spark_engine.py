@@ -14,7 +14,7 @@ from tidemark.runtime.continuous.spark_task import TaskMessage, endless_function
 from tidemark.runtime.continuous.task_links import TaskLinks
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
-from tidemark.runtime.spark_engine import SparkEngine, mapped_frame
+from tidemark.runtime.spark_engine import SparkEngine, mapped_frame, spark_reason
 from tidemark.tls import TlsFiles
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class ContinuousSparkEngine(SparkEngine):
         limits: SlotLimits,
         shipped_files: bool = False,
         tls: TlsFiles | None = None,
+        has_run: bool = False,
     ) -> None:
         """Run one job; see `SparkEngine`.
 
@@ -61,6 +62,7 @@ class ContinuousSparkEngine(SparkEngine):
             limits: Heartbeat, and patience with what does not end.
             shipped_files: Whether tasks run where Spark puts the files of the job.
             tls: What TCP connections of tasks are encrypted with.
+            has_run: Whether a former driver has run the job, so that there were cores enough for it.
         """
         super().__init__(session, job_id, token, slots, limits.cancellation, shipped_files, tls)
         self.tasks = tasks
@@ -70,6 +72,7 @@ class ContinuousSparkEngine(SparkEngine):
         """Called, from any thread, when a task has said something."""
         links.on_event = lambda: self.on_event()
         self._limits = limits
+        self._has_run = has_run
         self._spark_job: _SparkJob | None = None
 
     def start_tasks(self, directive: TaskDirective) -> None:
@@ -77,7 +80,8 @@ class ContinuousSparkEngine(SparkEngine):
 
         Raises:
             ConfigError: Some do not start: Spark has not enough free cores.
-            ExecutionError: The same of an attempt after the first, which may have lost an executor and get it back.
+            ExecutionError: The same of a job that has run before, in this driver or a former one: an executor may come
+                back, or a former driver that is frozen give its cores up.
         """
         assert self._closure is not None
         assert self._plan is not None
@@ -124,7 +128,7 @@ class ContinuousSparkEngine(SparkEngine):
             f"others have not started within {_START_S:.0f} s. Give Spark more cores, lower the parallelism of the "
             "job's sources, or set execution.mode to epochs."
         )
-        if directive.attempt:
+        if directive.attempt or self._has_run:
             return ExecutionError(text, job_id=self._job_id)
         return ConfigError(text, key="execution.mode")
 
@@ -212,8 +216,7 @@ class _SparkJob:
             mapped_frame(self._session.range(0, tasks, 1, tasks), function).toArrow()
             self.over = "its Spark job has ended"
         except Exception as exc:
-            lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-            self.over = f"its Spark job failed: {(lines or [type(exc).__name__])[0][:300]}"
+            self.over = f"its Spark job failed: {spark_reason(exc)}"
         self._on_end()
 
     def started(self) -> int | None:

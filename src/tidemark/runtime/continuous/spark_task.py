@@ -1,4 +1,4 @@
-"""The endless function Spark runs in every task of a continuous job: one loop, one thread, one selector.
+"""The endless function Spark runs in every task of a continuous job: one loop, one selector, and a heart beside it.
 
 It waits for whatever comes first: an answer of a slot, a word of the driver, something to read, or the time at which
 something is due. It ends when the driver says so, when its control link breaks, or when the
@@ -10,9 +10,10 @@ from __future__ import annotations
 import gc
 import pickle
 import select
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import chdir, nullcontext
+from contextlib import chdir, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 from tidemark.clock import SystemClock
 from tidemark.plan.vertex import Vertex
 from tidemark.protocol.failure import FailureInfo
-from tidemark.protocol.tasks import TaskDirective, TaskEvent, TaskFailed
+from tidemark.protocol.tasks import TaskAlive, TaskDirective, TaskEvent, TaskFailed
 from tidemark.runtime.continuous.channel_exchange import ChannelLink
 from tidemark.runtime.continuous.task import ContinuousTask
 from tidemark.runtime.launch import client_tls, shipped_files
@@ -29,9 +30,13 @@ from tidemark.runtime.pipeline import TaskSink
 from tidemark.runtime.sinks.factory import make_part
 from tidemark.runtime.slot_manager import SlotAddress
 from tidemark.runtime.spark_task import SlotLinks, TaskClosure, plan_of
+from tidemark.slot.allocator import keep_batches
 from tidemark.wire import PATIENCE_S, Connection, WireClosed, connect
 
 __all__ = ["TaskMessage", "endless_function"]
+
+_BEATS = 6
+"""Signs of life in the time that a task may be silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class TaskMessage:
     driver: str
     """Where the control link goes."""
     lease_s: float
-    """How long the driver may be silent."""
+    """How long the driver may be silent, and the task."""
 
 
 class SocketLink:
@@ -71,6 +76,7 @@ def endless_function(closure: TaskClosure, message: TaskMessage) -> Callable[[It
         from pyspark import TaskContext
 
         gc.freeze()
+        keep_batches()
         context = TaskContext.get()
         again = context is not None and context.attemptNumber() > 0
         for batch in batches:
@@ -93,6 +99,8 @@ class _Loop:
         self._message = message
         self._number = number
         self._heard = time.monotonic()
+        self._sending = threading.Lock()
+        self._over = threading.Event()
 
     def run(self) -> None:
         """Run until the driver ends the task, or is gone."""
@@ -103,12 +111,20 @@ class _Loop:
             return
         try:
             self._control.send([self._number, self._message.directive.attempt])
+            threading.Thread(target=self._beat, name="task-heart", daemon=True).start()
             self._guarded()
         except WireClosed:
             # The driver is gone, or has given this attempt up.
             pass
         finally:
+            self._over.set()
             self._control.close()
+
+    def _beat(self) -> None:
+        """Say that the process runs, also while user code keeps the loop from saying anything."""
+        with suppress(WireClosed):
+            while not self._over.wait(self._message.lease_s / _BEATS):
+                self._tell(TaskAlive(self._number))
 
     def _guarded(self) -> None:
         links = SlotLinks(self._message.slots, self._closure)
@@ -138,7 +154,9 @@ class _Loop:
         return ContinuousTask(plan, directive, self._number, open_link, make_sink, self._tell, SystemClock())
 
     def _tell(self, event: TaskEvent) -> None:
-        self._control.send([], pickle.dumps(event, 5))
+        body = pickle.dumps(event, 5)
+        with self._sending:
+            self._control.send([], body)
 
     def _loop(self, task: ContinuousTask) -> None:
         lease = self._message.lease_s

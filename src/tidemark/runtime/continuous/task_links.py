@@ -1,7 +1,8 @@
 """The driver's side of the control links of long-running tasks: who has connected, what they say, what they are told.
 
 Rows that a Spark task yields reach the driver when the task ends; what a task without end has to say goes over a
-connection of its own. A task that is cut off ends itself: it hears nothing for as long as a slot may.
+connection of its own. A task that is cut off ends itself: it hears nothing for as long as a slot may. One that says
+nothing for as long, because it is frozen, is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Callable
 
 from tidemark.config import Options
-from tidemark.protocol.tasks import EndTask, Heartbeat, TaskCommand, TaskEvent, TaskLost
+from tidemark.protocol.tasks import EndTask, Heartbeat, TaskAlive, TaskCommand, TaskEvent, TaskLost
 from tidemark.rpc import Acceptor
 from tidemark.wire import Connection, WireClosed, listen
 
@@ -32,7 +33,12 @@ class TaskLinks:
     """Listens from construction to `close`, over all attempts of a job."""
 
     def __init__(
-        self, token: bytes, listen_at: str, heartbeat_s: float, tls: ssl.SSLContext | None = None
+        self,
+        token: bytes,
+        listen_at: str,
+        heartbeat_s: float,
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Start listening.
 
@@ -40,6 +46,7 @@ class TaskLinks:
             token: What tasks have to know.
             listen_at: In the form of `tidemark.wire`.
             heartbeat_s: How often tasks hear that the driver is there.
+            timeout_s: How long a task may be silent.
             tls: Server side of TLS, if TCP connections are to be encrypted.
         """
         listener, self.address = listen(listen_at, option=Options.DRIVER_PORTS.key)
@@ -50,6 +57,7 @@ class TaskLinks:
         """What tasks that have not connected yet are to be told."""
         self._events: queue.Queue[tuple[int, TaskEvent]] = queue.Queue(_EVENTS)
         self._heartbeat_s = heartbeat_s
+        self._timeout_s = timeout_s
         self._closed = threading.Event()
         self.on_event: Callable[[], None] = lambda: None
         """Called, from any thread, when there is something in `events`."""
@@ -116,7 +124,7 @@ class TaskLinks:
             connection.close()
             return
         try:
-            self._listen(int(task), int(attempt), connection)
+            self._listen(int(task), int(attempt), link)
         finally:
             link.close()
 
@@ -130,13 +138,14 @@ class TaskLinks:
                 link.tell(command)
             return link
 
-    def _listen(self, task: int, attempt: int, connection: Connection) -> None:
+    def _listen(self, task: int, attempt: int, link: _Link) -> None:
         try:
             while True:
-                _header, body = connection.receive()
-                self._put(attempt, _event_of(task, body))
+                event = _event_of(task, link.receive())
+                if not isinstance(event, TaskAlive):
+                    self._put(attempt, event)
         except WireClosed as exc:
-            self._put(attempt, TaskLost(task, str(exc)))
+            self._put(attempt, TaskLost(task, link.given_up or str(exc)))
         except Exception as exc:
             # Whoever waits must not wait for a word that was there and could not be read.
             self._put(attempt, TaskLost(task, f"it sent what cannot be read ({type(exc).__name__}: {exc})"))
@@ -154,7 +163,10 @@ class TaskLinks:
     def _beat(self) -> None:
         while not self._closed.wait(self._heartbeat_s):
             for link in list(self._connected.values()):
-                link.beat()
+                if link.missed() * self._heartbeat_s > self._timeout_s:
+                    link.give_up(f"it has not been heard of for {self._timeout_s:.0f} s (heartbeat.timeout)")
+                else:
+                    link.beat()
 
 
 def _event_of(task: int, body: bytearray) -> TaskEvent:
@@ -178,8 +190,36 @@ class _Link:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._listened_to = False
+        self._missed = 0
+        self.given_up: str | None = None
+        """Why the driver has let go of it, if it did so by itself."""
         self._commands: queue.SimpleQueue[TaskCommand | None] = queue.SimpleQueue()
         threading.Thread(target=self._send, name="task-commands", daemon=True).start()
+
+    def receive(self) -> bytearray:
+        """What the task says next."""
+        self._missed = 0
+        self._listened_to = True
+        try:
+            return self._connection.receive()[1]
+        finally:
+            self._listened_to = False
+
+    def missed(self) -> int:
+        """Count one more beat without a word of the task, and say how many they are; none while nobody listens.
+
+        Beats and no clock: behind a pause of the driver it is the driver that was silent.
+        """
+        if not self._listened_to:
+            return 0
+        self._missed += 1
+        return self._missed
+
+    def give_up(self, why: str) -> None:
+        """Let go of a task that is silent; whoever listens to it tells of its loss."""
+        self.given_up = why
+        self._connection.close()
 
     def tell(self, command: TaskCommand) -> None:
         """Send a command behind those before."""

@@ -66,7 +66,7 @@ class Frontier(msgspec.Struct, frozen=True):
     none. Whatever a job would start from, it would write that again."""
 
     @staticmethod
-    def at_start(job_id: str, restored: CheckpointMetadata | None, *, settled: bool = False) -> Frontier:
+    def at_start(job_id: str, restored: CheckpointMetadata | None, *, settled: bool) -> Frontier:
         """Of a job that begins an attempt at a snapshot."""
         if restored is None:
             return Frontier(job_id, settled=settled)

@@ -37,7 +37,7 @@ __all__ = [
 
 READ_BATCH = 8192
 """Records read at a time."""
-READ_COLUMNS = 1 << 16
+READ_COLUMNS = 1 << 17
 """The same where nobody needs objects: what a batch of columns costs once is spread over more rows."""
 
 

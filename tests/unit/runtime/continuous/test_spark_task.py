@@ -55,7 +55,7 @@ def closure() -> TaskClosure:
 @pytest.fixture
 def links(tmp_path: Path) -> Any:
     """A driver that says nothing by itself for as long as the test lasts."""
-    driver = TaskLinks(TOKEN, f"unix:{tmp_path}/tasks.sock", heartbeat_s=LONG_S)
+    driver = TaskLinks(TOKEN, f"unix:{tmp_path}/tasks.sock", heartbeat_s=LONG_S, timeout_s=LONG_S)
     driver.begin(1)
     yield driver
     driver.close()
@@ -105,14 +105,16 @@ def test_a_task_that_hears_nothing_for_the_lease_ends_by_itself(
     assert not thread.is_alive(), "the link is whole, but nobody speaks on it"
 
 
-def test_a_task_that_works_longer_than_the_lease_has_heard_the_driver_meanwhile(tmp_path: Path) -> None:
+def test_a_task_that_works_longer_than_the_lease_has_heard_the_driver_meanwhile_and_was_heard(
+    tmp_path: Path,
+) -> None:
     lease_s = 3.0  # of which a busy machine may well take one before the driver's heart beats
 
     def slow(value: int) -> int:
-        time.sleep(lease_s)
+        time.sleep(lease_s + 1)
         return value
 
-    driver = TaskLinks(TOKEN, f"unix:{tmp_path}/tasks.sock", heartbeat_s=0.05)
+    driver = TaskLinks(TOKEN, f"unix:{tmp_path}/tasks.sock", heartbeat_s=0.05, timeout_s=lease_s)
     driver.begin(1)
     try:
         thread = start(closure_of(slow), driver, lease_s)

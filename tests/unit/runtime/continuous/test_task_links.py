@@ -15,6 +15,7 @@ from tidemark.protocol.tasks import (
     Heartbeat,
     Pause,
     Resume,
+    TaskAlive,
     TaskLost,
     TaskRows,
     TaskStarted,
@@ -28,7 +29,7 @@ DEADLINE = 60
 
 @pytest.fixture
 def links(tmp_path):
-    made = TaskLinks(TOKEN, f"unix:{tmp_path}/links.sock", 3600)
+    made = TaskLinks(TOKEN, f"unix:{tmp_path}/links.sock", 3600, 3600)
     made.begin(1)
     yield made
     made.close()
@@ -208,13 +209,39 @@ def test_telling_a_task_that_is_gone_does_no_harm(links):
 
 
 def test_tasks_hear_that_the_driver_is_there(tmp_path):
-    links = TaskLinks(TOKEN, f"unix:{tmp_path}/links.sock", 0.01)
+    links = TaskLinks(TOKEN, f"unix:{tmp_path}/links.sock", 0.01, 3600)
     links.begin(1)
     task = joined(links, 0)
 
     assert command(task) == Heartbeat()
     assert command(task) == Heartbeat()
     links.close()
+
+
+def test_a_task_that_says_nothing_for_too_long_is_lost_and_let_go(tmp_path):
+    links = TaskLinks(TOKEN, f"unix:{tmp_path}/links.sock", 0.01, 0.05)
+    links.begin(1)
+    try:
+        task = joined(links, 3)
+
+        [lost] = eventually(links.events, "the loss is told")
+
+        assert isinstance(lost, TaskLost)
+        assert lost.task == 3
+        assert "heartbeat.timeout" in lost.why
+        with pytest.raises(WireClosed):
+            while True:
+                command(task)
+    finally:
+        links.close()
+
+
+def test_a_sign_of_life_is_no_event(links):
+    task = joined(links, 0)
+    tell(task, TaskAlive(0))
+    tell(task, TaskStarted(0))
+
+    assert eventually(links.events, "the event is there") == [TaskStarted(0)]
 
 
 def test_a_task_that_floods_a_driver_that_does_not_listen_waits_and_loses_nothing(links):
@@ -257,7 +284,7 @@ def test_the_driver_never_waits_for_a_task_that_waits_for_the_driver(links):
 
 
 def test_closing_lets_go_of_every_task(tmp_path):
-    links = TaskLinks(TOKEN, f"unix:{tmp_path}/links.sock", 3600)
+    links = TaskLinks(TOKEN, f"unix:{tmp_path}/links.sock", 3600, 3600)
     links.begin(1)
     task = joined(links, 0)
     links.close()
