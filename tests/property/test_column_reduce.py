@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from tidemark import BatchReduceFunction, EmbeddedRocksDBStateBackend, HashMapStateBackend, Row, Types
 from tidemark.api.stateful_functions import MaxFunction, MinFunction, SumFunction
+from tidemark.backends.heap import HeapKeyedStateBackend
+from tidemark.backends.rocksdb import RocksDBKeyedStateBackend
 from tidemark.errors import SerializationError
 from tidemark.operators import column_reduce
 from tidemark.operators.column_reduce import ColumnReduceOperator, reduces_by_column
@@ -76,6 +78,25 @@ def test_columns_and_records_agree(batches: list[list[Row]], function: Any, name
     by_record = seen(harness_of(ReduceOperator, function(name)), batches)
 
     assert seen(harness_of(ColumnReduceOperator, function(name)), batches) == by_record
+
+
+@pytest.mark.parametrize("backend", [HashMapStateBackend, EmbeddedRocksDBStateBackend])
+def test_keys_of_a_small_batch_are_read_together(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = harness_of(ColumnReduceOperator, SumFunction(1), backend, PAIR)
+    harness.process_elements([(key, key) for key in range(0, 100, 2)])
+    savepoint = harness.savepoint()
+    harness.close()
+    harness = harness_of(ColumnReduceOperator, SumFunction(1), backend, PAIR)
+    harness.initialize_state(savepoint)
+    asked = []
+    for keyed in (HeapKeyedStateBackend, RocksDBKeyedStateBackend):
+        monkeypatch.setattr(keyed, "query", lambda _self, _name, token: asked.append(token) or (False, None))
+
+    harness.process_elements([(key, 1) for key in range(100)] * 2)
+
+    expected = [(key, count + (key if key % 2 == 0 else 0)) for count in (1, 2) for key in range(100)]
+    assert harness.output() == expected
+    assert asked == []
 
 
 @pytest.mark.parametrize("backend", [HashMapStateBackend, EmbeddedRocksDBStateBackend])

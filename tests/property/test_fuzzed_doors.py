@@ -78,7 +78,7 @@ def doors(
         )
         stack.callback(slots.stop)
         slots.ensure(1)
-        links = TaskLinks(TOKEN, "tcp:127.0.0.1:0", 3600, None if files is None else files.server())
+        links = TaskLinks(TOKEN, "tcp:127.0.0.1:0", 3600, 3600, None if files is None else files.server())
         stack.callback(links.close)
         (slot,) = slots.addresses()
         assert slot.tcp is not None

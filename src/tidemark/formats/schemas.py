@@ -135,11 +135,13 @@ class RowFieldExtractorSchema(SerializationSchema):
             ValueError: A negative index (`ConfigError`).
         """
         if isinstance(field_index, bool) or not isinstance(field_index, int) or field_index < 0:
-            raise ConfigError(f"field_index must be an index from 0 on, not {field_index!r}.")
+            raise ConfigError(f"Field index must be non-negative, got: {field_index!r}.")
         self.field_index = field_index
 
     def serialize(self, element: Any) -> bytes:
-        """The bytes of the field; none for None."""
+        """The bytes of the field; none for None, and for None instead of a row."""
+        if element is None:
+            return b""
         try:
             value = element[self.field_index]
         except (IndexError, TypeError) as exc:

@@ -48,6 +48,9 @@ _SMALL = 256
 """Below so many records one by one is faster."""
 _RECENT = 10_000
 """Keys with values in front of the columns, at most."""
+_FEW = 4
+"""From so many keys on reading them together is faster than one by one."""
+_UNREAD = object()
 
 Reduce = Callable[[pa.Array, "Keys", pa.Array, np.ndarray[Any, Any]], pa.Array]
 
@@ -112,9 +115,10 @@ class ColumnReduceOperator(ReduceOperator):
         query, name = self._backend.query, self._descriptor.name
         stamps = None if batch.timestamps is None else open_timestamps(out)
         assert batch.keys is not None
+        self._read_together(batch.keys)
         for token, value in zip(batch.keys, batch.values, strict=True):
-            so_far = recent.get(token)
-            if so_far is None:
+            so_far = recent.get(token, _UNREAD)
+            if so_far is _UNREAD:
                 so_far = query(name, token)[1]
             if so_far is not None:
                 value = call(so_far, value)
@@ -125,6 +129,22 @@ class ColumnReduceOperator(ReduceOperator):
         finish_unstamped(out)
         if len(recent) > _RECENT:
             self._settle()
+
+    def _read_together(self, tokens: list[Any]) -> None:
+        """Bring the values of many keys in front of the columns; a key without a value has None until it gets one."""
+        recent, backend = self._recent, self._backend
+        unread = [token for token in dict.fromkeys(tokens) if token not in recent]
+        if len(unread) < _FEW:
+            return
+        backend.start_batch(None)
+        try:
+            keys = backend.column_keys(backend.parameters.tokens.to_arrow(unread))
+            held, present = cast("ColumnValueState", self._state).read_column(keys)
+            values = self._shape.serializer.from_arrow(held.take(pa.array(np.flatnonzero(present))))
+        finally:
+            backend.end_batch()
+        recent.update(dict.fromkeys(unread))
+        recent.update(zip([unread[at] for at in np.flatnonzero(present)], values, strict=True))
 
     def _settle(self) -> None:
         """Bring what small batches wrote into the columns."""

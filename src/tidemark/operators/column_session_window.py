@@ -197,7 +197,7 @@ class ColumnSessionOperator(ColumnWindowOperator):
             fires, over = sessions.split(due, limit)
             if len(fires):
                 keys, held = self._held_by(fires)
-                there = np.flatnonzero(self._contents.read(keys, mask=True)[1])
+                there = np.flatnonzero(self._contents.read(keys, with_mask=True)[1])
                 self._emit_sessions(fires[there], tuple([part[there] for part in held]), out)
             if len(over):
                 keys, _ = self._held_by(over)

@@ -57,9 +57,9 @@ _TRIGGERS: dict[type[Any], type[Any]] = {
     ProcessingTimeSessionWindows: ProcessingTimeTrigger,
 }
 """Windows that end at a time of their own, and the triggers that do nothing but wait for it."""
-_SMALL = 256
+_SMALL = 4096
 """Batches of fewer records are held back."""
-_HELD = 4096
+_HELD = 8192
 """So many records at most."""
 _FARTHEST = 1 << 62
 """Timestamps beyond could not be calculated with in 64 bits; they are 146 million years away."""
@@ -223,7 +223,7 @@ class ColumnWindowOperator(WindowOperator):
     ) -> None:
         """Add rows to windows in front of the watermark."""
         keys, operands = self._keys_of(tokens, rows, starts, operands)
-        held, present = self._contents.read(keys, mask=True)
+        held, present = self._contents.read(keys, with_mask=True)
         self._contents.write(keys, self._aggregation.fold(keys, operands, held))
         if not present.all():
             self._arm(keys, ~present, starts, [0, self._lateness] if self._lateness else [0])
@@ -274,7 +274,7 @@ class ColumnWindowOperator(WindowOperator):
     ) -> None:
         """Add rows to windows the watermark has passed but lateness keeps: each fires at once."""
         keys, operands = self._keys_of(tokens, rows, starts, operands)
-        held, present = self._contents.read(keys, mask=True)
+        held, present = self._contents.read(keys, with_mask=True)
         running = self._aggregation.running(keys, operands, held)
         self._contents.write(keys, tuple([keys.last(each) for each in running]))
         if not present.all():
@@ -333,7 +333,7 @@ class ColumnWindowOperator(WindowOperator):
         self._backend.start_batch(None)
         try:
             keys = self._backend.column_keys(tokens, (starts, ends))
-            held, present = self._contents.read(keys, mask=True)
+            held, present = self._contents.read(keys, with_mask=True)
             fires = np.flatnonzero((times == ends - 1) & present[keys.codes])
             if len(fires):
                 at = keys.codes[fires]

@@ -5,7 +5,7 @@ Calling Arrow costs as much as fifty small values: a batch of fewer is one pickl
 
 The Arrow form is one record batch without its schema, which both ends derive from the stream's
 serializer: columns `v` (values), then `t` (timestamps, int64, nullable) and `k` (key tokens) if the flags
-say so.
+say so. Where the key is a field of the values there is no `k`: the flags tell which field.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ _TIMESTAMPS = 1
 _KEYS = 2
 _PICKLED = 4
 _BYTES = 8
+_KEY_FIELD = 16
+_PLACE = 8
+"""The bits from this one on are the place of the field that is the key."""
+_COLUMNS = _TIMESTAMPS | _KEYS
 FEW = 48
 """Batches of fewer records than this are no columns: one record in 4 us instead of 51, fifty in the same time."""
 
@@ -57,9 +61,13 @@ class BatchCodec:
         values: pa.Array,
         timestamps: list[int | None] | pa.Array | None,
         keys: list[Any] | pa.Array | None,
+        key_at: int | None = None,
     ) -> tuple[int, Any]:
-        """Like `encode`, for values that already are an Arrow array of the stream's type."""
-        flags = 0
+        """Like `encode`, for values that already are an Arrow array of the stream's type.
+
+        With `key_at` the keys are that field of the values as it is, without nulls, and need not be given.
+        """
+        flags = 0 if key_at is None else _KEY_FIELD | key_at << _PLACE
         columns = [values]
         if timestamps is not None:
             flags |= _TIMESTAMPS
@@ -69,7 +77,8 @@ class BatchCodec:
         if keys is not None:
             flags |= _KEYS
             columns.append(keys if isinstance(keys, pa.Array) else self._key_array(keys))
-        return flags, pa.RecordBatch.from_arrays(columns, schema=self._schema(flags)).serialize()
+        schema = self._schema(flags & _COLUMNS)
+        return flags, pa.RecordBatch.from_arrays(columns, schema=schema).serialize()
 
     def encode_part(self, part: Batch | ColumnBatch) -> tuple[int, Any]:
         """Like `encode`, for records in either form."""
@@ -92,7 +101,7 @@ class BatchCodec:
         columns = self._record_batch(flags, data).columns
         stamps = columns[1] if flags & _TIMESTAMPS else None
         assert self.serializer is not None
-        return ColumnBatch(columns[0], self.serializer, stamps, columns[-1] if flags & _KEYS else None)
+        return ColumnBatch(columns[0], self.serializer, stamps, self._key_column(flags, columns))
 
     def columns(self, batch: Batch) -> ColumnBatch:
         """The records of a batch of a typed stream as columns."""
@@ -130,17 +139,22 @@ class BatchCodec:
         return Batch(values, timestamps, keys)
 
     def _record_batch(self, flags: int, data: Any) -> pa.RecordBatch:
-        return pa.ipc.read_record_batch(pa.py_buffer(data), self._schema(flags))
+        return pa.ipc.read_record_batch(pa.py_buffer(data), self._schema(flags & _COLUMNS))
+
+    def _key_column(self, flags: int, columns: list[pa.Array]) -> pa.Array | None:
+        if flags & _KEY_FIELD:
+            assert self._key is not None
+            return columns[0].field(flags >> _PLACE).cast(self._key.arrow_type())
+        return columns[-1] if flags & _KEYS else None
 
     def _batch(self, flags: int, record_batch: pa.RecordBatch) -> Batch:
         assert self.serializer is not None
         columns = record_batch.columns
-        timestamps = keys = None
-        if flags & _TIMESTAMPS:
-            timestamps = _int_list(columns[1])
-        if flags & _KEYS:
+        timestamps = _int_list(columns[1]) if flags & _TIMESTAMPS else None
+        tokens, keys = self._key_column(flags, columns), None
+        if tokens is not None:
             assert self._key is not None
-            keys = self._key.from_arrow(columns[-1])
+            keys = self._key.from_arrow(tokens)
         return Batch(self.serializer.from_arrow(columns[0]), timestamps, keys)
 
     def _key_array(self, keys: list[Any]) -> pa.Array:

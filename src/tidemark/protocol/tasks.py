@@ -20,6 +20,7 @@ __all__ = [
     "Pause",
     "Resume",
     "TaskAcknowledged",
+    "TaskAlive",
     "TaskCommand",
     "TaskDeclined",
     "TaskDirective",
@@ -142,6 +143,13 @@ class TaskStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskAlive:
+    """The task's process runs, whatever user code does in it."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRows:
     """Rows of sinks for the driver, in order with the task's acknowledgements."""
 
@@ -219,12 +227,19 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class TaskLost:
-    """The task's connection broke, or its Spark job ended."""
+    """The task's connection broke, it was silent for too long, or its Spark job ended."""
 
     task: int
     why: str
 
 
 TaskEvent: TypeAlias = (
-    TaskStarted | TaskRows | TaskAcknowledged | TaskDeclined | TaskProgress | TaskFailed | TaskLost
+    TaskStarted
+    | TaskAlive
+    | TaskRows
+    | TaskAcknowledged
+    | TaskDeclined
+    | TaskProgress
+    | TaskFailed
+    | TaskLost
 )

@@ -69,8 +69,16 @@ class StateSerializers:
         def restored(snapshot: bytes | None) -> TypeSerializer[Any] | None:
             return load_serializer_snapshot(snapshot).restore_serializer() if snapshot else None
 
-        key = load_serializer_snapshot(meta.key).restore_serializer()
-        return StateSerializers(key, restored(meta.value), restored(meta.map_key))
+        return StateSerializers(StateSerializers.key_of(meta), restored(meta.value), restored(meta.map_key))
+
+    @staticmethod
+    def key_of(meta: StateMeta) -> TypeSerializer[Any]:
+        """The serializer of the keys; the class of the values need not be here.
+
+        Raises:
+            StateMigrationException: It cannot be rebuilt.
+        """
+        return load_serializer_snapshot(meta.key).restore_serializer()
 
 
 @dataclass(slots=True)

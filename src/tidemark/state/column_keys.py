@@ -131,7 +131,7 @@ class Keys(KeySet):
 
     def cumcount(self) -> Numbers:
         """For each row, how many rows of its key come before it."""
-        return cumulative_count(self.codes, self.order, self._counts)
+        return cumulative_count(self.order, self._counts)
 
     def sum(self, values: Any, start: Any = None) -> Numbers:
         """Sum by key; integers wrap around beyond 64 bits."""
@@ -163,8 +163,8 @@ class Keys(KeySet):
 
     def running_count(self, start: Any = None) -> Numbers:
         """Rows of the key up to and including each row."""
-        counted = self.cumcount() + 1
-        return counted if start is None else counted + self._start(start, np.dtype(np.int64))[self.codes]
+        begin = 0 if start is None else self._start(start, np.dtype(np.int64))
+        return cumulative_count(self.order, self._counts, begin + 1)
 
     def running_min(self, values: Any, start: Any = None) -> Numbers:
         """Smallest value of the key up to and including each row."""
@@ -176,10 +176,12 @@ class Keys(KeySet):
 
     def running(self, ufunc: np.ufunc, values: Any, start: Any) -> Numbers:
         """The fold of any ufunc of two arguments behind each row, from a start value per key."""
-        return running(ufunc, self.codes, self.order, self._counts, self._numbers(values), start)
+        return running(ufunc, self.order, self._counts, self._numbers(values), start)
 
     @cached_property
     def _lasts(self) -> Numbers:
+        if "order" in self.__dict__:
+            return self.order.take(np.cumsum(self._counts) - 1)
         lasts = np.empty(len(self), np.int64)
         lasts[self.codes] = np.arange(len(self.codes))
         return lasts
@@ -190,7 +192,7 @@ class Keys(KeySet):
 
     def _running(self, ufunc: np.ufunc, values: Any, start: Any, neutral: int | None) -> Numbers:
         numbers, begin = self._operands(values, start, neutral)
-        return running(ufunc, self.codes, self.order, self._counts, numbers, begin)
+        return running(ufunc, self.order, self._counts, numbers, begin)
 
     def _operands(self, values: Any, start: Any, neutral: int | None) -> tuple[Numbers, Numbers]:
         numbers = self._numbers(values)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidemark.errors import ConfigError, IllegalStateError
+from tidemark.state.ttl import StateTtlConfig
 from tidemark.types.typeinfo import TypeInformation, to_type_info
-
-if TYPE_CHECKING:
-    from tidemark.state.ttl import StateTtlConfig
 
 __all__ = [
     "AggregatingStateDescriptor",
@@ -63,8 +61,11 @@ class StateDescriptor:
         """Let values of this state expire.
 
         Raises:
+            TypeError: Not a `StateTtlConfig`.
             ConfigError: The state is queryable; the two exclude each other.
         """
+        if not isinstance(ttl_config, StateTtlConfig):
+            raise TypeError(f"enable_time_to_live() needs a StateTtlConfig, not {ttl_config!r}.")
         if ttl_config.is_enabled() and self._query_name is not None:
             raise self._ttl_and_query()
         self.ttl_config = ttl_config if ttl_config.is_enabled() else None

@@ -14,14 +14,14 @@ __all__ = ["cumulative_count", "fold", "row_order", "running"]
 
 Numbers = np.ndarray[Any, Any]
 
-_SHORT = 1 << 16
+_BYTE, _SHORT = 1 << 8, 1 << 16
 
 
 def row_order(codes: Numbers, groups: int) -> Numbers:
     """Rows grouped by code, in their own order within a group."""
     # numpy sorts 16 bits by radix, ten times as fast as it compares; wider codes are two such digits.
     if groups <= _SHORT:
-        return np.argsort(codes.astype(np.uint16), kind="stable")
+        return np.argsort(codes.astype(np.uint8 if groups <= _BYTE else np.uint16), kind="stable")
     low = np.argsort((codes & (_SHORT - 1)).astype(np.uint16), kind="stable")
     high = np.argsort((codes[low] >> 16).astype(np.uint16), kind="stable")
     return low[high]
@@ -37,11 +37,12 @@ def run_heads(*columns: Numbers) -> Numbers:
     return np.flatnonzero(is_head)
 
 
-def cumulative_count(codes: Numbers, order: Numbers, counts: Numbers) -> Numbers:
-    """How many rows of its group precede each row."""
-    starts = np.cumsum(counts) - counts
-    result = np.empty(len(codes), np.int64)
-    result[order] = np.arange(len(codes), dtype=np.int64) - np.repeat(starts, counts)
+def cumulative_count(order: Numbers, counts: Numbers, start: Numbers | int = 0) -> Numbers:
+    """How many rows of its group precede each row, counted from `start`, one number or one per group."""
+    grouped = np.repeat(start - (np.cumsum(counts) - counts), counts)
+    grouped += np.arange(len(order))
+    result = np.empty(len(order), np.int64)
+    result[order] = grouped
     return result
 
 
@@ -53,27 +54,24 @@ def fold(ufunc: np.ufunc, codes: Numbers, values: Numbers, start: Numbers) -> Nu
     return result
 
 
-def running(
-    ufunc: np.ufunc, codes: Numbers, order: Numbers, counts: Numbers, values: Numbers, start: Numbers
-) -> Numbers:
+def running(ufunc: np.ufunc, order: Numbers, counts: Numbers, values: Numbers, start: Numbers) -> Numbers:
     """The fold of each group as it stands behind each row.
 
     Args:
         ufunc: Combines two values.
-        codes: Group of each row.
         order: Rows grouped by code.
         counts: Rows of each group.
         values: One value per row.
         start: One value per group, in front of its first row.
     """
-    grouped = values[order].astype(start.dtype, copy=False)
+    grouped = values.take(order).astype(start.dtype, copy=False)
     ends = np.cumsum(counts)
     firsts = ends - counts
     if ufunc is np.add and grouped.dtype.kind in "iu":
         # Integers wrap around and come back, so one sum over all rows serves every group.
-        sums = np.cumsum(grouped, dtype=grouped.dtype)
-        before = np.where(firsts > 0, sums[firsts - 1], 0).astype(grouped.dtype)
-        grouped = sums + np.repeat(start - before, counts)
+        np.cumsum(grouped, dtype=grouped.dtype, out=grouped)
+        before = np.where(firsts > 0, grouped[firsts - 1], 0).astype(grouped.dtype)
+        grouped += np.repeat(start - before, counts)
     else:
         # Infinities and NaN are values like others, as they are to Python.
         with np.errstate(all="ignore"):

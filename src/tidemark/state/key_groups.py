@@ -56,7 +56,9 @@ def stable_hash_words(words: np.ndarray[Any, Any], length: int) -> np.ndarray[An
     h: Any = np.uint64(length * _P1 & _MASK)
     with np.errstate(over="ignore"):
         for word in words.T if words.ndim == 2 else [words]:
-            h = (h ^ word) * np.uint64(_P2)
+            # The first one makes an array, which is worked on in place.
+            h = np.bitwise_xor(h, word, out=h if isinstance(h, np.ndarray) else None)
+            h *= np.uint64(_P2)
             h ^= h >> np.uint64(32)
         return _finish(h)
 
@@ -100,8 +102,11 @@ def _mix_word(
 
 
 def _finish(h: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    h = (h ^ (h >> np.uint64(29))) * np.uint64(_P3)
-    return np.asarray(h ^ (h >> np.uint64(32)))
+    """The last steps, in place."""
+    h ^= h >> np.uint64(29)
+    h *= np.uint64(_P3)
+    h ^= h >> np.uint64(32)
+    return np.asarray(h)
 
 
 def key_groups_of(hashes: np.ndarray[Any, Any], max_parallelism: int) -> np.ndarray[Any, Any]:

@@ -57,7 +57,7 @@ class ValueState(State, Generic[T]):
 
     __slots__ = ()
 
-    def read(self, keys: KeySet, default: Any = None, mask: bool = False) -> Any:
+    def read(self, keys: KeySet, default: Any = None, with_mask: bool = False) -> Any:
         """The values of many keys; in a `BatchProcessFunction` only. Beyond Flink.
 
         Numbers and booleans come as a numpy array, tuples as a tuple of such columns, everything else as an Arrow
@@ -66,7 +66,7 @@ class ValueState(State, Generic[T]):
         Args:
             keys: `keys`, or a part of it such as `keys[mask]`.
             default: For keys without a value; without one the descriptor's default, else 0, else null.
-            mask: Whether to return `(values, present)`, with a boolean array that says which keys have a value.
+            with_mask: Whether to return `(values, present)`, with a boolean array that says which keys have a value.
         """
         _only_by_column("read")
 

@@ -22,6 +22,7 @@ from tidemark.subtask.restored_state import load_restored_state
 __all__ = ["TaskStateManager"]
 
 _log = logging.getLogger(__name__)
+_LOCAL_DIR = "state.backend.rocksdb.localdir"
 
 
 class TaskStateManager:
@@ -85,9 +86,16 @@ class TaskStateManager:
             return self._scratch
         if self._chosen is None:
             base = local_path(directories[deployment.slot % len(directories)])
-            make_directories(base, 0o700)
-            sweep_scratch(base)
-            self._chosen = ScratchDirectory(f"tidemark-{deployment.job_id[:8]}-{deployment.slot}-", base)
+            try:
+                make_directories(base, 0o700)
+                sweep_scratch(base)
+                self._chosen = ScratchDirectory(f"tidemark-{deployment.job_id[:8]}-{deployment.slot}-", base)
+            except (FileNotFoundError, NotADirectoryError, FileExistsError, PermissionError) as exc:
+                raise ConfigError(
+                    f"State cannot be kept in '{base}' ({_LOCAL_DIR}): {exc}. Name a "
+                    "directory that can be made and written on every worker.",
+                    key=_LOCAL_DIR,
+                ) from exc
         return Path(self._chosen.name)
 
 

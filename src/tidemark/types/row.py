@@ -165,7 +165,7 @@ class Row:
         return row_of(args, tuple(self._values), self._row_kind)
 
     def __contains__(self, item: Any) -> bool:
-        return item in self._values
+        return item in (self._values if self._fields is None else self._fields)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._values)

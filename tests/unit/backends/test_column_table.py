@@ -12,6 +12,8 @@ import pytest
 from tidemark import Types
 from tidemark.backends.columns.key_index import index_for
 from tidemark.backends.columns.table import ColumnTable, ColumnView
+from tidemark.backends.table import ABSENT
+from tidemark.errors import IllegalStateError
 from tidemark.state.key_tokens import KeyTokens
 from tidemark.state.serializers.registry import serializer_for
 
@@ -151,3 +153,85 @@ def test_what_changed_behind_a_cut_is_what_was_written_and_dropped_since() -> No
     assert view.removed(6).tolist() == []
     assert table.changed_behind == 6
     assert sorted(table.changed_rows(6).tolist()) == sorted(rows_of(table, 1).tolist())
+
+
+def test_a_cut_that_was_let_go_is_not_read() -> None:
+    table = filled({1: 10})
+    table.track(1)
+    view = table.freeze()
+    view.release()
+
+    with pytest.raises(IllegalStateError, match="released"):
+        view.rows(None)
+    with pytest.raises(IllegalStateError, match="released"):
+        view.removed(1)
+
+
+def test_rows_that_are_kept_keep_values_stamps_and_what_is_known_of_their_changes() -> None:
+    table = filled({1: 10, 2: 20, 3: 30}, ttl=True)
+    table.track(5)
+    put(table, {3: 31}, now=7)
+    kept = rows_of(table, 3, 2)
+
+    table.keep(kept)
+    table.index.keep(kept)
+
+    assert [table.unit(row) for row in rows_of(table, 3, 2)] == [(31, 7), (20, 0)]
+    assert table.num_entries() == 2
+    assert shown(table.freeze(), table, since=5) == {3: 31}
+
+
+def test_a_table_that_grows_keeps_stamps_and_what_is_known_of_changes() -> None:
+    table = filled({1: 10, 2: 20}, ttl=True)
+    table.track(5)
+    put(table, {1: 11}, now=7)
+    table.track(6)
+
+    grow(table)
+
+    view = table.freeze()
+    assert [table.unit(row) for row in rows_of(table, 1, 2)] == [(11, 7), (20, 0)]
+    assert set(shown(view, table, since=5)) - set(shown(view, table, since=6)) == {1}
+
+
+def test_only_rows_in_question_that_are_expired_are_dropped() -> None:
+    table = filled({1: 10, 2: 20, 3: 30}, ttl=True)
+    for key, now in ((1, 5), (2, 6), (3, 4)):
+        table.stamp(rows_of(table, key), now)
+    [last] = rows_of(table, 3).tolist()
+
+    table.drop_expired(0, last, 5)
+    assert shown(table.freeze(), table) == {2: 20, 3: 30}
+
+    table.drop_expired(last, 1_000_000, 5)
+    assert shown(table.freeze(), table) == {2: 20}
+
+
+def test_a_row_without_a_value_is_absent() -> None:
+    table = filled({1: 10})
+    [row] = rows_of(table, 1).tolist()
+    assert table.unit(row) == 10
+
+    table.drop(rows_of(table, 1))
+
+    assert [table.unit(at) for at in (row, -1, len(table.present))] == [ABSENT] * 3
+
+
+def test_restored_values_have_the_stamps_they_come_with() -> None:
+    table = filled({1: 10}, ttl=True)
+
+    table.restore(rows_of(table, 1, 2), [np.array([11, 12])], np.array([5, 6]))
+
+    assert [table.unit(row) for row in rows_of(table, 1, 2)] == [(11, 5), (12, 6)]
+
+
+def test_dropped_objects_are_let_go() -> None:
+    table = filled({1: "one"}, STRING)
+
+    table.drop(rows_of(table, 1))
+
+    assert all(part[rows_of(table, 1)].tolist() == [None] for part in table.parts if part.dtype.kind == "O")
+
+
+def test_a_table_that_no_incremental_cut_follows_knows_of_no_changes() -> None:
+    assert filled({1: 10}).changed_rows(0).tolist() == []

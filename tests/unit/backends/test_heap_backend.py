@@ -8,6 +8,7 @@ import pytest
 
 from tidemark.backends.heap import HeapKeyedStateBackend
 from tidemark.errors import RestoreError, StateMigrationException
+from tidemark.state import canonical
 from tidemark.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -344,6 +345,44 @@ def test_a_snapshot_without_expired_windows_may_have_no_row(driver: BackendDrive
     [(meta, batches)] = read_cut(backend.cut())
 
     assert (meta.name, batches) == ("v", [])
+
+
+def test_keys_remembered_by_an_earlier_snapshot_do_not_come_back_when_their_values_have_expired(
+    driver: BackendDriver,
+) -> None:
+    backend = driver.open()
+    descriptor = ValueStateDescriptor("v", Types.LONG())
+    builder = StateTtlConfig.new_builder(100).disable_cleanup_in_background()
+    descriptor.enable_time_to_live(builder.cleanup_full_snapshot().build())
+    state: Any = backend.state(descriptor)
+    for key in range(4):
+        with as_key(backend, key):
+            state.update(key)
+        read_cut(backend.cut())
+    driver.clock.advance(100)
+    with as_key(backend, 2):
+        state.update(22)
+
+    [(_meta, batches)] = read_cut(backend.cut())
+
+    assert [row["key"] for batch in batches for row in batch.to_pylist()] == [2]
+
+
+@pytest.mark.parametrize("whole_bytes", [1, 1 << 30])
+def test_a_snapshot_holds_old_and_new_keys_however_much_is_put_together_at_once(
+    driver: BackendDriver, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
+) -> None:
+    backend = driver.open()
+    state: Any = backend.state(ValueStateDescriptor("v", Types.LONG()))
+    monkeypatch.setattr(canonical, "_MAX_WHOLE_BYTES", whole_bytes)
+    for key in range(3):
+        with as_key(backend, key):
+            state.update(10 * key)
+
+        [(_meta, batches)] = read_cut(backend.cut())
+
+        found = {row["key"]: row["value"] for batch in batches for row in batch.to_pylist()}
+        assert found == {at: 10 * at for at in range(key + 1)}
 
 
 def test_custom_objects_pass_through_a_declared_migration(driver: BackendDriver, text_content: Any) -> None:

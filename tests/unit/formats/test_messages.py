@@ -270,7 +270,8 @@ def test_text_bytes_and_fields_of_rows() -> None:
     assert ByteArraySchema().deserialize_batch([b"x"]) == [b"x"]
     assert RowFieldExtractorSchema(1).serialize(Row(b"k", b"v")) == b"v"
     assert RowFieldExtractorSchema(0).serialize(Row(None, b"v")) == b""
-    with pytest.raises(ValueError, match="field_index"):
+    assert RowFieldExtractorSchema(0).serialize(None) == b""
+    with pytest.raises(ValueError, match="Field index must be non-negative"):
         RowFieldExtractorSchema(-1)
     with pytest.raises(SerializationError, match="bytes"):
         RowFieldExtractorSchema(0).serialize(Row("k"))

@@ -95,11 +95,11 @@ class ByBatch(BatchProcessFunction):
     def process_batch(self, batch: pa.RecordBatch, keys: Any, ctx: Any) -> Any:
         state, numbers = self.state, batch["f1"].to_numpy()
         if self.kind == "value":
-            values, present = state.read(keys, mask=True)
+            values, present = state.read(keys, with_mask=True)
             held = [value if there else None for value, there in zip(values.tolist(), present, strict=True)]
             state.write(keys, values + numbers)
         elif self.kind == "pair":
-            (first, second), present = state.read(keys, mask=True)
+            (first, second), present = state.read(keys, with_mask=True)
             pairs = zip(first.tolist(), second.tolist(), present, strict=True)
             held = [(one, two) if there else None for one, two, there in pairs]
             state.write(keys, (numbers, -numbers))
@@ -221,7 +221,7 @@ class _Expiring(BatchProcessFunction):
         self.state = runtime_context.get_state(descriptor)
 
     def process_batch(self, batch: pa.RecordBatch, keys: Any, ctx: Any) -> Any:
-        present = self.state.read(keys, mask=True)[1]
+        present = self.state.read(keys, with_mask=True)[1]
         writes = batch["f1"].to_numpy() != 0
         values = batch["f1"].to_numpy()[writes]
         self.state.write(keys[writes], values if self.kind == Types.LONG() else pa.array(values.astype(str)))

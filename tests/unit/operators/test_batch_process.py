@@ -128,7 +128,7 @@ def test_values_of_every_type_are_written_read_and_cleared(
     seen: list[Any] = []
 
     def call(self: Any, batch: Any, keys: Any, ctx: Any) -> None:
-        shown, present = self.state.read(keys, mask=True)
+        shown, present = self.state.read(keys, with_mask=True)
         seen.append((_plain(shown, value_type), present.tolist()))
         if len(seen) == 1:
             self.state.write(keys[np.arange(3)], _arrow(value_type, values))
@@ -173,7 +173,7 @@ def test_writing_null_clears_its_key() -> None:
     seen = []
 
     def call(self: Any, batch: Any, keys: Any, ctx: Any) -> None:
-        seen.append(self.state.read(keys, mask=True)[1].tolist())
+        seen.append(self.state.read(keys, with_mask=True)[1].tolist())
         self.state.write(keys, pa.array([1, None] if len(seen) == 2 else [5, 5], pa.int64()))
 
     harness = harness_of(_Calls(call, ValueStateDescriptor("a", Types.LONG())))

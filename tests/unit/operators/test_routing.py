@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from tidemark import TypeInformation, Types
 from tidemark.errors import SerializationError
-from tidemark.operators.routing import KeyRouter
+from tidemark.operators.routing import KeyRouter, taken
 from tidemark.state.key_groups import assign_to_key_group, compute_operator_index_for_key_group
 
 LONG, INT, SHORT, BYTE = Types.LONG(), Types.INT(), Types.SHORT(), Types.BYTE()
@@ -74,3 +75,33 @@ def test_batches_are_split_as_single_keys_are(key_type: TypeInformation | None, 
     part = router.subtasks(column[1:] if router.serializer.identity_key else column[1:].to_pylist())
     assert part is not None
     assert part.tolist() == owners[1:]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([3, 1, -(2**63)]),
+        pa.array([1, None, 3]),
+        pa.array([1.5, float("nan"), -0.0]),
+        pa.array([1, 2, 255], pa.uint8()),
+        pa.array([True, False, True]),
+        pa.array(["a", None, "c"]),
+        pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
+        pa.array([{}, {}, {}], pa.struct([])),
+        pa.array(
+            [{"a": 1, "b": {"c": "x", "d": None}}, {"a": 2, "b": None}, {"a": 3, "b": {"c": "y", "d": 2.0}}]
+        ),
+        pa.array([{"a": 1}, None, {"a": 3}]),
+        pa.array([9, 9, 3, 1, 2, 9]).slice(2, 3),
+        pa.array([{"a": 9}, {"a": 1}, {"a": 2}, {"a": 3}]).slice(1, 3),
+    ],
+    ids=lambda column: str(column.type),
+)
+@pytest.mark.parametrize("rows", [[], [2, 0, 0], [1]])
+def test_rows_taken_are_those_that_arrow_takes(column: pa.Array, rows: list[int]) -> None:
+    found = taken(column, np.array(rows, np.int64))
+
+    found.validate(full=True)
+    assert found.type == column.type
+    # As text, where NaN equals itself and -0.0 is not 0.0.
+    assert repr(found.to_pylist()) == repr(column.take(pa.array(rows, pa.int64())).to_pylist())

@@ -283,6 +283,28 @@ def test_a_snapshot_may_take_the_lock_while_the_buffer_is_full(start, monkeypatc
     assert not cutter.is_alive()
 
 
+def test_who_has_made_a_cut_waits_for_room_like_everybody_else(start, monkeypatch):
+    monkeypatch.setattr(source_module, "CAPACITY", 1)
+    operator = finished(start(Script(lambda function, ctx: ctx.collect(1))))
+    cut, taken = threading.Event(), threading.Event()
+
+    def cut_then_lock() -> None:
+        operator.cut(1, 0)
+        cut.set()
+        with operator.lock:
+            taken.set()
+
+    thread = threading.Thread(target=cut_then_lock)
+    thread.start()
+    assert cut.wait(DEADLINE)
+    assert not taken.wait(CHANCE)
+
+    operator.take(Output())
+
+    thread.join(DEADLINE)
+    assert taken.is_set()
+
+
 def test_run_starts_after_open(start):
     seen: list[bool] = []
 

@@ -68,6 +68,11 @@ def test_queryable_and_time_to_live_exclude_each_other() -> None:
         second.set_queryable("q")
 
 
+def test_a_time_to_live_is_a_configuration_not_a_number() -> None:
+    with pytest.raises(TypeError, match="StateTtlConfig, not 5"):
+        ValueStateDescriptor("a", Types.LONG()).enable_time_to_live(5)  # type: ignore[arg-type]
+
+
 def test_a_disabled_time_to_live_is_none() -> None:
     disabled = StateTtlConfig.new_builder(5).set_update_type(StateTtlConfig.UpdateType.Disabled).build()
     descriptor = ValueStateDescriptor("a", Types.LONG())

@@ -12,7 +12,16 @@ def test_fields_are_read_by_index_name_and_attribute() -> None:
 
     assert (row[0], row["b"], row.a, list(row), len(row)) == (1, "x", 1, [1, "x"], 2)
     assert row[0:2] == [1, "x"]
-    assert 1 in row
+
+
+def test_a_named_row_contains_names_and_an_unnamed_one_values() -> None:
+    assert "a" in Row(a=1)
+    assert 1 not in Row(a=1)
+    assert 1 in Row(1)
+    row = Row("a")
+    row.set_field_names(["b"])
+    assert "b" in row
+    assert "a" not in row
 
 
 def test_positional_and_named_values_cannot_be_mixed() -> None:

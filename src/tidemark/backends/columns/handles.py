@@ -100,12 +100,12 @@ class ColumnValueState(_ColumnHandle, ValueState[Any]):
         columns = self._columns
         return columns if isinstance(columns, ColumnTable) else columns.table
 
-    def read(self, keys: KeySet, default: Any = None, mask: bool = False) -> Any:
+    def read(self, keys: KeySet, default: Any = None, with_mask: bool = False) -> Any:
         """See `ValueState.read`."""
         parts, present = self._held(keys)
         table = self._table
         shown = table.kind.shown(parts, ~present, self._default if default is None else default)
-        return (shown, present) if mask else shown
+        return (shown, present) if with_mask else shown
 
     def read_column(self, keys: KeySet) -> tuple[pa.Array, Part]:
         """Like `read` with a mask, but as an Arrow array of the type; what is missing is anything."""

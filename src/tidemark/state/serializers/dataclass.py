@@ -11,14 +11,17 @@ their declared default, else Java's default of the declared type. Neither `__ini
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from tidemark.errors import SerializationError, StateMigrationException
+from tidemark.state.allowed_classes import is_only_data
 from tidemark.state.serializers.base import BinarySerializer, TypeSerializer
 from tidemark.state.serializers.compatibility import (
     TypeSerializerSchemaCompatibility,
@@ -36,7 +39,7 @@ from tidemark.types.inference import declared_fields, qualified_name, state_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DataclassSerializer", "DataclassSerializerSnapshot", "StoredField"]
+__all__ = ["DataclassSerializer", "DataclassSerializerSnapshot", "StoredField", "stand_ins"]
 
 _JAVA_DEFAULTS: dict[str, Any] = {"int": 0, "float": 0.0, "bool": False}
 _NONE = type(None)
@@ -45,6 +48,21 @@ _NONE = type(None)
 # by value, and those whose name in state is not their own.
 _seen: WeakValueDictionary[str, type[Any]] = WeakValueDictionary()
 _renamed: WeakValueDictionary[str, type[Any]] = WeakValueDictionary()
+_standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
+_STAND_IN = "__tidemark_stand_in__"
+
+
+@contextlib.contextmanager
+def stand_ins() -> Iterator[None]:
+    """Inside, a class that is not to be found is made up of the stored fields, for those who only look at values.
+
+    Such is every class of the program itself, `__main__`, in whatever other process.
+    """
+    token = _standing_in.set(True)
+    try:
+        yield
+    finally:
+        _standing_in.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +95,8 @@ class DataclassSerializer(BinarySerializer[Any]):
         ]
         self._make = _maker(cls, names)
         own_name = qualified_name(cls)
+        if hasattr(cls, _STAND_IN):
+            return
         _seen[own_name] = cls
         if own_name != self.class_name:
             _renamed[self.class_name] = cls
@@ -375,15 +395,38 @@ class DataclassSerializerSnapshot(TypeSerializerSnapshot[Any]):
         return DataclassSerializer(cls, fields)
 
     def _find_class(self) -> type[Any]:
+        if is_only_data():
+            return self._stand_in()
         if self._class_name.startswith("__main__.") and self._class_name in _seen:
             return _seen[self._class_name]
         try:
             found: type[Any] = find_class(self._class_name)
         except StateMigrationException:
-            if self._class_name not in _renamed:
+            if self._class_name in _renamed:
+                return _renamed[self._class_name]
+            if not _standing_in.get():
                 raise
-            found = _renamed[self._class_name]
+            found = self._made_up()
         return found
+
+    def _made_up(self) -> type[Any]:
+        module, _, name = self._class_name.rpartition(".")
+        names = [field.name for field in self._fields]
+        return dataclasses.make_dataclass(name, names, namespace={"__module__": module, _STAND_IN: True})
+
+    def _stand_in(self) -> type[Any]:
+        """A class with the stored fields, where the one the snapshot names must not be imported."""
+        names = [field.name for field in self._fields]
+        try:
+            if any(name.startswith("__") for name in names):
+                raise TypeError("a field has a name that Python gives a meaning")
+            return dataclasses.make_dataclass(
+                "Stored", [(name, Any) for name in names], init=False, repr=False, eq=False
+            )
+        except TypeError as exc:
+            raise StateMigrationException(
+                f"{self._class_name[:200]!r} is stored as no dataclass: {exc}."
+            ) from exc
 
     def field_snapshots(self) -> dict[str, TypeSerializerSnapshot[Any]]:
         """Return the stored fields by name, in their order.

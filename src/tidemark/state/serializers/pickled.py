@@ -16,7 +16,7 @@ import pickle
 from typing import Any
 
 from tidemark.errors import ForbiddenClassError, MissingClassError, SerializationError
-from tidemark.state.allowed_classes import loads
+from tidemark.state.allowed_classes import is_only_data, loads
 from tidemark.state.serializers.base import BinarySerializer
 from tidemark.state.serializers.compatibility import SimpleTypeSerializerSnapshot, TypeSerializerSnapshot
 
@@ -28,7 +28,11 @@ _dumps = pickle.dumps
 
 
 class PickleSerializer(BinarySerializer[Any]):
-    """PICKLED_BYTE_ARRAY."""
+    """PICKLED_BYTE_ARRAY. One that is made where stored state is only looked at leaves pickles closed."""
+
+    def __new__(cls) -> PickleSerializer:
+        """Make one for the place it is made in."""
+        return super().__new__(_ClosedPickles if is_only_data() else cls)
 
     def to_bytes(self, value: Any) -> bytes:
         """Return the pickled value.
@@ -87,6 +91,20 @@ class PickleSerializer(BinarySerializer[Any]):
 
     def __repr__(self) -> str:
         return "PICKLED"
+
+
+class _ClosedPickles(PickleSerializer):
+    """The same bytes, both ways."""
+
+    def to_bytes(self, value: bytes) -> bytes:
+        """Return what was stored."""
+        return value
+
+    key_bytes = to_bytes
+
+    def from_bytes(self, data: bytes) -> bytes:
+        """Return the pickle."""
+        return data
 
 
 class PickleSerializerSnapshot(SimpleTypeSerializerSnapshot[Any]):
