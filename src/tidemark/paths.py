@@ -13,6 +13,8 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
+from tidemark.errors import ConfigError
+
 __all__ = [
     "abandon",
     "absolute",
@@ -86,12 +88,22 @@ def same_host(path: str, other: str) -> bool:
 
 
 def absolute(path: str) -> str:
-    """Make a bare relative path absolute, because other processes have other working directories."""
+    """Make a bare relative path absolute, because other processes have other working directories.
+
+    Raises:
+        ConfigError: It is relative to a working directory that was deleted.
+    """
     text = os.fspath(path)
     if _SCHEME.match(text) is not None:
         stripped = text.rstrip("/")
         return text if stripped.endswith(":") else stripped
-    return os.path.abspath(os.path.expanduser(text))
+    try:
+        return os.path.abspath(os.path.expanduser(text))
+    except FileNotFoundError as exc:
+        raise ConfigError(
+            f"The path '{text}' is relative, and the working directory it counts from was deleted. "
+            "Give an absolute path, or change to a directory that is there."
+        ) from exc
 
 
 def use_file_systems(options: Options | Callable[[], Options]) -> None:

@@ -29,12 +29,16 @@ _PARTS = (
 _HIDDEN = "******"
 _IN_ADDRESS = re.compile(r"(://[^/@\s:]*):[^/@\s]+@")
 """`scheme://user:password@host`."""
+_NAMES = (
+    r"(?:password|passwd|passphrase|secret(?:[-_.]?key)?|token|api[-_.]?key|access[-_.]?key|account[-_.]?key)"
+)
 _IN_TEXT = re.compile(
-    r"((?:password|passwd|passphrase|secret|token|api[-_.]?key|access[-_.]?key|account[-_.]?key)[\"']?\s*[=:]\s*[\"']?)"
+    rf"({_NAMES}[\"']?\s*[=:]\s*[\"']?|\bpwd=|--?{_NAMES}\s+(?!-)|[?&](?:sig|x-amz-signature|x-amz-credential)="
+    r"|\bauthorization[\"']?\s*[=:]\s*[\"']?(?:(?:basic|bearer|digest|negotiate)\s+)?)"
     r"[^\s\"'&;,)}\]]+",
     re.IGNORECASE,
 )
-"""`password=...`, as in addresses of databases and in configurations that are printed."""
+"""`password=...`, as in addresses of databases, command lines, headers and configurations that are printed."""
 
 
 def is_secret(key: str) -> bool:

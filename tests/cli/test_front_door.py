@@ -44,6 +44,19 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(
     assert "Did you mean 'state.backend'?" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [("rockdb", "Unknown state backend 'rockdb'"), ("rocksdb", "no checkpoint directory")],
+)
+def test_the_doctor_knows_backends_that_a_job_would_be_refused_for(
+    tide: Command, backend: str, said: str
+) -> None:
+    result = tide("doctor", "-D", f"state.backend={backend}", "-D", "execution.checkpointing.interval=10 s")
+
+    assert result.exit_code == 1
+    assert said in result.stdout
+
+
 def test_the_doctor_refuses_a_home_that_is_a_link(tide: Command, home: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     home.symlink_to(tmp_path / "elsewhere")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +15,9 @@ import pytest
 from tidemark.cli.output import JsonRenderer, TextRenderer
 from tidemark.cli.text import columns, date_time, duration, size
 from tidemark.errors import CheckpointError, FailureReason
+from tidemark.state_processor.dry_run import CheckReport
+from tidemark.state_processor.rewrite import ErasedKey
+from tidemark.state_processor.state_check import StateVerdict, Verdict
 
 JOB = "0123456789abcdef0123456789abcdef"
 
@@ -115,6 +121,7 @@ Checkpoints        2 completed, 1 failed, 1 restored
 Savepoints go to   /sp
 Control address    127.0.0.1:4000
 Query port         -
+Web page           -
 Last failure       slot 0 is gone
 Plan
   1  numbers  Data Source  x1
@@ -290,6 +297,49 @@ def test_an_error_as_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     TextRenderer().error(CheckpointError("too late"))
 
     assert capsys.readouterr().err == "error: too late\n"
+
+
+STEERING = "\x1b]0;owned\x07\x1b[2J\nJob all is well\u202e"
+
+
+def test_what_strangers_named_or_wrote_does_not_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = TextRenderer()
+    text.jobs([_summary(name=STEERING)])
+    text.job({**_summary(name=STEERING, failure=STEERING), "end_time": 1})
+    text.erased(ErasedKey("/new", {(STEERING, STEERING): 1}))
+    text.check_report(CheckReport("/old", [StateVerdict(STEERING, STEERING, "value", Verdict.NEW, STEERING)]))
+    text.log_files({STEERING: 1})
+    shown = capsys.readouterr()
+    assert "owned" in shown.out
+    assert "owned" in shown.err
+    lines = (shown.out + shown.err).splitlines()
+    assert not any(line.startswith("Job all is well") for line in lines)
+    assert all(line.isprintable() for line in lines)
+
+    text.error(RuntimeError(STEERING + "\tat a.line"))
+    text.program_failed(STEERING)
+    text.failed_start("/log", STEERING)
+
+    assert all(line.replace("\t", "").isprintable() for line in capsys.readouterr().err.splitlines())
+
+
+def test_a_value_is_written_as_it_is_except_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TextRenderer().query_result("s", 1, "\x07a\tb\nc")
+    assert capsys.readouterr().out == "\x07a\tb\nc\n"
+    ours, theirs = pty.openpty()
+    with open(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        TextRenderer().query_result("s", 1, STEERING)
+        monkeypatch.undo()
+        seen = os.read(ours, 1000).decode()
+    os.close(ours)
+
+    assert [line.isprintable() for line in seen.splitlines()] == [True, True]
+    assert "owned" in seen
 
 
 def test_json_shows_bytes_as_digits_and_tuples_as_lists(capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,6 +112,21 @@ def test_the_exit_code_of_the_program_is_ours(
     assert tide("run", program(f"import sys\n{statement}\n")).exit_code == code
 
 
+def test_a_program_that_python_cannot_read_is_shown_without_our_lines(tide: Command, program: Write) -> None:
+    result = tide("run", program("print(\n"))
+
+    assert result.exit_code == 1
+    assert "SyntaxError: '(' was never closed" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_debug_keeps_every_line_of_a_traceback(tide: Command, program: Write) -> None:
+    failing = program(FAILING_JOB, run="env.execute()")
+
+    assert "runner.py" not in tide("run", "-D", "execution.target=local", failing).stderr
+    assert "runner.py" in tide("run", "--debug", "-D", "execution.target=local", failing).stderr
+
+
 def test_a_failed_job_is_an_error_without_our_traceback(tide: Command, program: Write) -> None:
     result = tide("run", "-D", "execution.target=local", program(FAILING_JOB, run="env.execute()"))
 

@@ -118,8 +118,9 @@ def test_info_and_cancel_are_served_and_slots_killed_while_user_code_blocks(subm
     assert not (tmp_path / "returned").exists()
 
 
-def test_a_checkpoint_expires_on_spark_while_snapshot_state_blocks(submit, tmp_path):
-    client = submit("snapshot_state", checkpoint_timeout=200, task__cancellation__timeout="200 ms")
+@pytest.mark.parametrize("place", ["snapshot_state", "process_element"])
+def test_a_checkpoint_expires_on_spark_while_user_code_blocks(submit, tmp_path, place):
+    client = submit(place, checkpoint_timeout=200, task__cancellation__timeout="200 ms")
     records = client.runner.execution.coordinator.statistics.records
 
     wait_for(lambda: any(record.reason is FailureReason.EXPIRED for record in records()))

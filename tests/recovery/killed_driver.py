@@ -74,13 +74,13 @@ class Numbers(SourceFunction, CheckpointedFunction, CheckpointListener):
 class HalfReader(SplitReader):
     """Every second number, a few in each epoch, and nothing every second time it is asked."""
 
-    def __init__(self, first):
-        self.next, self.given = first, False
+    def __init__(self, first, directory):
+        self.next, self.given, self.directory = first, False, directory
 
     def read(self, max_records, timeout_ms):
         if self.next >= TOTAL:
             return None
-        if self.given:
+        if self.given or (self.next >= TOTAL - 60 and Path(self.directory, "hold").exists()):
             self.given = False
             return []
         numbers = list(range(self.next, TOTAL, 2))[:10]
@@ -94,11 +94,14 @@ class HalfReader(SplitReader):
 class Halves(SplitSource):
     bounded = True
 
+    def __init__(self, directory):
+        self.directory = directory
+
     def enumerate(self):
         return [Split("even", 0), Split("odd", 1)]
 
     def open(self, split, position):
-        return HalfReader(split.data if position is None else position)
+        return HalfReader(split.data if position is None else position, self.directory)
 
     def notify_checkpoint_complete(self, checkpoint_id, positions):
         print("complete", checkpoint_id, flush=True)
@@ -127,7 +130,9 @@ def main(directory, backend, checkpoint=None):
     retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
     env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
     if Path(directory, "splits").exists():
-        numbers = env.from_source(Halves(), WatermarkStrategy.no_watermarks(), "numbers", Types.LONG())
+        numbers = env.from_source(
+            Halves(directory), WatermarkStrategy.no_watermarks(), "numbers", Types.LONG()
+        )
     else:
         numbers = env.add_source(Numbers(directory), type_info=Types.LONG())
     numbers.uid("numbers")

@@ -46,7 +46,9 @@ def test_a_killed_driver_costs_neither_an_element_nor_a_line(tmp_path, backend, 
     rng = random.Random(backend)
     if source == "splits":
         (tmp_path / "splits").touch()
+    (tmp_path / "hold").touch()
     assert not run_until(tmp_path, backend, None, 1)
+    (tmp_path / "hold").unlink()
     finished = False
     for _ in range(3):
         # On a slow machine the rest of the stream may fit between few checkpoints.

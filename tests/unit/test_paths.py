@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidemark
+from tidemark.errors import ConfigError
 from tidemark.paths import absolute, is_local, local_path, remote
 from tidemark.runtime.sources.files import expand_path, file_size, open_binary
 
@@ -37,6 +38,18 @@ def test_bare_paths_and_file_uris_are_local(path: str):
 def test_other_schemes_are_not(path: str):
     assert not is_local(path)
     assert absolute(path) == path
+
+
+def test_a_path_relative_to_a_directory_that_was_deleted_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    with pytest.raises(ConfigError, match="'chk-7' is relative"):
+        absolute("chk-7")
+    assert absolute("/a/chk-7") == "/a/chk-7"
 
 
 @pytest.mark.parametrize("scheme", ["", "file://", "file:"])

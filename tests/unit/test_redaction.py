@@ -45,6 +45,16 @@ def test_other_values_are_shown(key: str) -> None:
         ("http://127.0.0.1:8081/v1/jobs", "http://127.0.0.1:8081/v1/jobs"),
         ("file:///tmp/a@b/chk-1", "file:///tmp/a@b/chk-1"),
         ("the password is wrong", "the password is wrong"),
+        ('{"secret_key": "hunter2", "n": 1}', '{"secret_key": "******", "n": 1}'),
+        ("Authorization: Bearer hunter2", "Authorization: Bearer ******"),
+        ("{'Authorization': 'Basic hunter2'}", "{'Authorization': 'Basic ******'}"),
+        ("authorization=hunter2", "authorization=******"),
+        ("psql --password hunter2 -h db", "psql --password ****** -h db"),
+        ("psql --password --host db", "psql --password --host db"),
+        ("Driver=x;UID=a;PWD=hunter2;", "Driver=x;UID=a;PWD=******;"),
+        ("https://a/b?sv=1&sig=hunter2&x=1", "https://a/b?sv=1&sig=******&x=1"),
+        ("https://a/b?X-Amz-Signature=hunter2", "https://a/b?X-Amz-Signature=******"),
+        ("authorization failed, signal=9", "authorization failed, signal=9"),
     ],
 )
 def test_passwords_inside_of_texts_are_hidden(text: str, shown: str) -> None:

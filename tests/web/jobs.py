@@ -65,7 +65,7 @@ class Count(KeyedProcessFunction):
     def process_element(self, value: int, ctx: Any) -> Any:
         if BROKEN.is_set():
             BROKEN.clear()
-            raise ValueError("the number is broken")
+            raise ValueError("the number is broken\nwith password=hunter2")
         self.seen.inc()
         self.sizes.update(value % 7)
         self.count.update((self.count.value() or 0) + 1)

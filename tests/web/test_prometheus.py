@@ -66,7 +66,7 @@ def test_no_metric_is_there_twice(site: Site) -> None:
 
 
 def test_the_prefix_is_an_option(start: Start) -> None:
-    site = start({"metrics.prometheus.prefix": "tide"})
+    site = start({"metrics.prefix": "tide"})
 
     assert {name.partition("_")[0] for name in scraped(site)} == {"tide"}
 

@@ -67,6 +67,7 @@ def test_a_page_needs_the_header_for_an_action_and_a_command_line_does_not(site:
 
     assert site.client.post(path, headers={"Origin": "https://evil.example"}).status_code == 403
     assert site.client.post(path, headers={"Origin": site.address}).status_code == 403
+    assert site.client.post(path, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
     both = {"Origin": site.address, "X-Tidemark-CSRF": "1"}
     for accepted in (site.client.post(path, headers=both), site.client.post(path)):
         assert accepted.status_code == 202

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,6 +24,11 @@ class GraphBuilder:
 
     begun: ClassVar[int] = 0
     """Graphs that got their first node in this process; a program that began one and ran no job forgot something."""
+
+    submitted: ClassVar[int] = 0
+    """Jobs that `execute` and its kin were called for in this process."""
+    sunk: ClassVar[int] = 0
+    """Sinks that were added in this process."""
 
     def __init__(self) -> None:
         self.graph = Graph()
@@ -53,6 +60,7 @@ class GraphBuilder:
         """Add a sink for the next `execute`."""
         node = self.add(NodeKind.SINK, name, spec, [edges])
         self.sinks.append(node.id)
+        GraphBuilder.sunk += 1
         return node
 
     def upstream_of(self, edges: Sequence[Edge]) -> list[Node]:
@@ -96,3 +104,16 @@ def callable_or(function: Any, kind: type, what: str) -> Any:
             f"{what}() needs a {kind.__name__} or a callable, not {function!r} ({type(function).__name__})."
         )
     return function
+
+
+@atexit.register
+def _remind() -> None:
+    """Tell the author of a program that ends without `execute()`; `tidemark run` says so itself.
+
+    Only of a file that was run as such: whoever runs tests or types into a shell may well build a graph for nothing.
+    """
+    program = sys.argv[0] if sys.argv else ""
+    is_file = program.endswith(".py") and getattr(sys.modules.get("__main__"), "__spec__", None) is None
+    is_over = not hasattr(sys, "last_value") and not sys.flags.interactive
+    if is_file and is_over and GraphBuilder.sunk and not GraphBuilder.submitted:
+        print(f"{program} ended without running a job. Call execute() on its environment.", file=sys.stderr)

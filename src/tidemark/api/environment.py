@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tidemark.api.brief_errors import brief
 from tidemark.api.builder import GraphBuilder, optional_type, stream_from_source
 from tidemark.api.cache import CacheRun, StreamCache
 from tidemark.api.checkpoint_config import CheckpointConfig
@@ -57,7 +58,7 @@ from tidemark.config import (
     retained_checkpoints,
 )
 from tidemark.config.loader import layers_of, overlay
-from tidemark.errors import ConfigError, UnsupportedOperationException
+from tidemark.errors import ConfigError, TidemarkError, UnsupportedOperationException
 from tidemark.formats.avro import AvroInputFormat
 from tidemark.types.time import TimeLike
 from tidemark.types.typeinfo import TypeInformation, Types
@@ -385,12 +386,16 @@ class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
             JobExecutionException: The job failed.
             KeyboardInterrupt: Ctrl-C; the job has been cancelled.
         """
-        client = self._submit(job_name)
+        client: JobClient | None = None
         try:
+            client = self._submit(job_name)
             return client.get_job_execution_result().result()
-        except KeyboardInterrupt:
-            client.cancel().result(_CANCEL_S)
-            raise
+        except KeyboardInterrupt as exc:
+            if client is not None:
+                client.cancel().result(_CANCEL_S)
+            raise brief(exc) from None
+        except TidemarkError as exc:
+            raise brief(exc) from exc.__cause__
 
     def execute_async(self, job_name: str = DEFAULT_JOB_NAME) -> JobClient:
         """Start all sinks added since the last time and return at once.
@@ -398,7 +403,10 @@ class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
         Raises:
             IllegalStateError: No sink.
         """
-        return self._submit(job_name)
+        try:
+            return self._submit(job_name)
+        except TidemarkError as exc:
+            raise brief(exc) from exc.__cause__
 
     def get_execution_plan(self) -> str:
         """The graph of the sinks added so far, or of everything without sinks, as JSON, and how it would run."""
@@ -414,6 +422,10 @@ class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
         mode = executor.planned_mode(settled, settings) if isinstance(executor, PlansModes) else None
         return execution_plan(settled, settings, mode)
 
+    def __repr__(self) -> str:
+        nodes, sinks = len(self._builder.graph.nodes), len(self._builder.sinks)
+        return f"<StreamExecutionEnvironment, parallelism {self.get_parallelism()}, {nodes} nodes, {sinks} to execute>"
+
     def close(self) -> None:
         """Release cached results and any Spark session that was created for this environment."""
         for cache in self._caches:
@@ -428,6 +440,7 @@ class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
         graph, settings, run = self._prepared(job_name)
         executor = self._executor(settings)
         self._builder.sinks = []
+        GraphBuilder.submitted += 1
         client = executor.submit(graph, settings)
         run.finish_with(client.get_job_execution_result())
         return client

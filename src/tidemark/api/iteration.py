@@ -84,7 +84,8 @@ class IterativeStream(DataStream):
     def _check_inside(self, stream: DataStream) -> None:
         head = self._operator_node("close_with")
         builder = self._environment._builder
-        if head.id not in {node.id for node in builder.upstream_of(stream._edges)}:
+        ours = stream._environment is self._environment
+        if not ours or head.id not in {node.id for node in builder.upstream_of(stream._edges)}:
             raise UnsupportedOperationException(
                 "close_with() needs a stream that comes out of the loop it closes."
             )

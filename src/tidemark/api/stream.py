@@ -207,11 +207,14 @@ class DataStream(OperatorSettings, SinkMethods):
 
         Raises:
             TypeError: An argument is no stream, or has another declared type.
+            ConfigError: An argument is a stream of another environment.
         """
         edges = list(self._values()._edges)
         for stream in streams:
             if not isinstance(stream, DataStream):
                 raise TypeError(f"union() needs DataStreams, not {stream!r}.")
+            if stream._environment is not self._environment:
+                raise ConfigError("Streams of different environments cannot be united.")
             if self._type is not None and stream._type is not None and self._type != stream._type:
                 raise TypeError(f"union() needs streams of one type, not {self._type} and {stream._type}.")
             edges += stream._values()._edges

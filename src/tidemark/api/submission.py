@@ -28,7 +28,7 @@ from tidemark.api.specs import (
     TimestampsSpec,
 )
 from tidemark.config.options import set_without_effect
-from tidemark.config.spelling import suspicious_keys
+from tidemark.config.spelling import suspicious_keys, suspicious_variables
 from tidemark.errors import ConfigError, IllegalStateError, UnsupportedOperationException
 
 __all__ = ["SubmissionRules", "prepare", "settle_edges"]
@@ -253,3 +253,5 @@ def _warn_about_options(settings: JobSettings) -> None:
     for key, nearest in suspicious_keys(settings.configuration.key_set()).items():
         hint = f" Did you mean '{nearest}'?" if nearest else ""
         _LOG.warning("No option is called '%s'; it changes nothing.%s", key, hint)
+    for name, meant in suspicious_variables().items():
+        _LOG.warning("No option has the variable %s; it changes nothing. Did you mean %s?", name, meant)

@@ -6,6 +6,7 @@ Results go to standard output, errors and progress to standard error. Progress i
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sys
 from abc import ABC, abstractmethod
@@ -182,7 +183,7 @@ class TextRenderer(Renderer):
         for job in jobs:
             start = date_time(job["start_time"])
             status = click.style(job["status"], fg=_COLOURS.get(job["status"]))
-            click.echo(f"{start} : {job['job_id']} : {job['name']} ({status})")
+            click.echo(visible(f"{start} : {job['job_id']} : {job['name']} ") + f"({status})")
         if not jobs:
             click.echo("There are no such jobs.")
 
@@ -222,6 +223,7 @@ class TextRenderer(Renderer):
                 ("Savepoints go to", facts["savepoint_directory"]),
                 ("Control address", str(facts["control_address"]).partition(":")[2]),
                 ("Query port", facts["query_port"]),
+                ("Web page", facts.get("web_address")),
             ]
         rows.append(("Last failure", progress.get("failure") or facts.get("failure")))
         _echo(columns(rows))
@@ -282,12 +284,12 @@ class TextRenderer(Renderer):
 
     def failed_start(self, log: str, tail: str) -> None:
         """The end of its log."""
-        click.echo(tail, err=True)
+        _echo(tail.split("\n"), err=True)
         click.echo(f"error: the program failed before its job was registered; log {log}", err=True)
 
     def program_failed(self, message: str) -> None:
         """What it said."""
-        click.echo(message, err=True)
+        _echo(message.split("\n"), err=True)
 
     def rescaled(self, job: str, parallelism: int) -> None:
         """One line."""
@@ -295,9 +297,8 @@ class TextRenderer(Renderer):
 
     def cleaned(self, removed: list[str], kept: list[str]) -> None:
         """One line for each thing removed; what stays, and why, beside it."""
-        _echo([visible(path) for path in removed])
-        for note in kept:
-            click.echo(visible(note), err=True)
+        _echo(removed)
+        _echo(kept, err=True)
 
     def driver_restarted(self, code: int, pause: float) -> None:
         """One line, beside the program's own output."""
@@ -306,17 +307,18 @@ class TextRenderer(Renderer):
 
     def snapshot(self, description: dict[str, Any]) -> None:
         """Header, sources and sinks, then each operator with its states."""
-        _echo([visible(line) for line in snapshot_text.snapshot_lines(description)])
+        _echo(snapshot_text.snapshot_lines(description))
 
     def verified(self, path: str, problems: list[str]) -> None:
         """One line per problem."""
-        _echo([visible(problem) for problem in problems])
+        _echo(problems)
         word = "problem" if len(problems) == 1 else "problems"
         click.echo(f"{path}: {len(problems)} {word}." if problems else f"{path} is intact.")
 
     def query_result(self, name: str, key: Any, value: Any) -> None:
-        """The value alone."""
-        click.echo(value if isinstance(value, str) else repr(value))
+        """The value alone; as it is, unless a terminal would obey it."""
+        shown = value if isinstance(value, str) else repr(value)
+        click.echo("\n".join(map(visible, shown.split("\n"))) if sys.stdout.isatty() else shown)
 
     def check_report(self, report: CheckReport) -> None:
         """A line per state, then the verdict."""
@@ -339,11 +341,11 @@ class TextRenderer(Renderer):
         rows += [(s.uid, s.state, s.kind, s.added, s.removed, s.changed) for s in differing]
         lines = columns(rows)
         for state, line in zip([None, *differing], lines, strict=True):
-            click.echo(visible(line))
+            _echo([line])
             for what, keys in state.samples.items() if state is not None else ():
                 if keys:
                     more = ", ..." if len(keys) < getattr(state, what) else ""
-                    click.echo(f"  {what}: {', '.join(map(repr, keys))}{more}")
+                    _echo([f"  {what}: {', '.join(map(repr, keys))}{more}"])
         equal = len(states) - len(differing)
         click.echo(f"{len(differing)} of {len(states)} states differ, {equal} are equal.")
 
@@ -351,7 +353,7 @@ class TextRenderer(Renderer):
         """The path alone on its line; what was left out on standard error."""
         click.echo(result.path)
         for (uid, state), count in sorted(result.rows.items()):
-            click.echo(f"{uid}: {count} row(s) of '{state}' left out.", err=True)
+            _echo([f"{uid}: {count} row(s) of '{state}' left out."], err=True)
         if not result.rows:
             click.echo("The key was in no state.", err=True)
 
@@ -360,21 +362,21 @@ class TextRenderer(Renderer):
         click.echo(path)
         for uid, states in sorted(proof.facts["erased"].items()):
             for state, count in sorted(states.items()):
-                click.echo(visible(f"{uid}: {count} row(s) of '{state}' dropped."), err=True)
+                _echo([f"{uid}: {count} row(s) of '{state}' dropped."], err=True)
         for each in proof.facts["checkpoints"]:
             found = "could not be read" if each["rows_found"] is None else f"{each['rows_found']} row(s)"
-            click.echo(visible(f"checkpoint {each['id']}: {found}"), err=True)
+            _echo([f"checkpoint {each['id']}: {found}"], err=True)
         for each in proof.facts["remaining"]:
-            click.echo(visible(f"checkpoint {each['id']} may hold the key: {each['why']}"), err=True)
+            _echo([f"checkpoint {each['id']} may hold the key: {each['why']}"], err=True)
 
     def findings(self, found: list[Finding]) -> None:
         """A line each; the remedy below it."""
         width = max((len(finding.subject) for finding in found), default=0)
         for finding in found:
             mark = click.style(f"{finding.verdict.value:7}", fg=_VERDICTS[finding.verdict.value])
-            click.echo(f"{mark}  {finding.subject.ljust(width)}  {finding.said}")
+            click.echo(f"{mark}  " + visible(f"{finding.subject.ljust(width)}  {finding.said}"))
             if finding.remedy:
-                click.echo(" " * (width + 11) + finding.remedy)
+                _echo([" " * (width + 11) + finding.remedy])
 
     def log_files(self, sizes: dict[str, int]) -> None:
         """Name and size."""
@@ -382,7 +384,7 @@ class TextRenderer(Renderer):
 
     def log_text(self, text: str) -> None:
         """The lines; what a record put into them does not steer the terminal."""
-        _echo([visible(line) for line in text.splitlines()])
+        _echo(text.splitlines())
 
     def project(self, path: str, files: list[str]) -> None:
         """The files, and what to do next."""
@@ -408,7 +410,9 @@ class TextRenderer(Renderer):
 
     def error(self, error: BaseException) -> None:
         """`error:` and the message."""
-        click.echo(click.style("error:", fg="red") + f" {error}", err=True)
+        first, *more = f"{error}".split("\n")
+        click.echo(click.style("error:", fg="red") + " " + visible(first), err=True)
+        _echo(more, err=True)
 
 
 class JsonRenderer(Renderer):
@@ -533,9 +537,10 @@ _VERDICTS = {"ok": "green", "warning": "yellow", "problem": "red"}
 _COLOURS = {"RUNNING": "green", "FINISHED": "green", "FAILED": "red", "UNREACHABLE": "red"}
 
 
-def _echo(lines: list[str]) -> None:
+def _echo(lines: list[str], err: bool = False) -> None:
+    """Lines for people: names and messages may be those of strangers."""
     for line in lines:
-        click.echo(line)
+        click.echo(visible(line), err=err)
 
 
 def _dump(data: Any, err: bool = False) -> None:
@@ -543,6 +548,8 @@ def _dump(data: Any, err: bool = False) -> None:
 
 
 def _fallback(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, (set, frozenset, tuple)):
         return list(value)
     return value.hex() if isinstance(value, (bytes, bytearray)) else str(value)

@@ -267,7 +267,9 @@ def _user_traceback(exc: BaseException, program: str) -> str:
     frames = exc.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != path:
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(exc), exc, frames or exc.__traceback__)).rstrip()
+    if frames is None and not isinstance(exc, SyntaxError):
+        frames = exc.__traceback__
+    return "".join(traceback.format_exception(type(exc), exc, frames)).rstrip()
 
 
 @contextlib.contextmanager

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
+from tidemark.api.brief_errors import FULL_TRACEBACKS
 from tidemark.cli.output import JsonRenderer, Renderer, TextRenderer
 from tidemark.runtime.control_client import ControlClient
 
@@ -43,6 +45,10 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
     # An option left out after the command must not undo the same option given before it.
     if value and parameter.name is not None:
         setattr(settings_of(context), parameter.name, value)
+    if value and parameter.name == "debug":
+        logger = logging.getLogger(FULL_TRACEBACKS)
+        logger.setLevel(logging.DEBUG)
+        context.call_on_close(lambda: logger.setLevel(logging.NOTSET))
 
 
 def _option(*names: str, **attributes: Any) -> Callable[[F], F]:

@@ -52,7 +52,7 @@ def columns(rows: Iterable[Sequence[Any]], indent: str = "") -> list[str]:
 
 
 def visible(line: str) -> str:
-    """`line` with its control characters written out: names in a snapshot must not steer the terminal."""
+    """`line` with its control characters, tabs aside, written out: what strangers named must not steer the terminal."""
     if line.isprintable():
         return line
-    return "".join([char if char.isprintable() else ascii(char)[1:-1] for char in line])
+    return "".join([char if char.isprintable() or char == "\t" else ascii(char)[1:-1] for char in line])

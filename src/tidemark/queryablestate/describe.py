@@ -20,6 +20,7 @@ from tidemark.state.descriptors import (
 )
 from tidemark.state.serializers.base import TypeSerializer
 from tidemark.state.serializers.compatibility import load_serializer_snapshot
+from tidemark.state.serializers.dataclass import stand_ins
 from tidemark.state.snapshot import StateMeta
 
 __all__ = ["StateDescription"]
@@ -100,6 +101,8 @@ class StateDescription:
     def descriptor(self) -> StateDescriptor:
         """A descriptor for reading; of aggregating state it shows the accumulator.
 
+        For a dataclass that cannot be imported here another one with the same name and fields stands in.
+
         Raises:
             QueryError: The type refers to a class that cannot be imported here.
         """
@@ -122,7 +125,8 @@ class StateDescription:
         stored = self._snapshots[role]
         try:
             if stored:
-                return load_serializer_snapshot(stored).restore_serializer()
+                with stand_ins():
+                    return load_serializer_snapshot(stored).restore_serializer()
         except Exception as exc:
             raise self._unreadable(text) from exc
         raise self._unreadable(text)

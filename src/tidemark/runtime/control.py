@@ -30,6 +30,7 @@ from tidemark.private_files import private_directory
 from tidemark.processes import process_started, this_machine
 from tidemark.queryablestate.plain_values import query_plain
 from tidemark.queryablestate.proxy import JobRoute, QueryableStateClientProxy
+from tidemark.redaction import without_secrets
 from tidemark.rpc import MSGPACK, Handlers, Limits, Server, ServerThreads
 from tidemark.runtime.archive import ArchivedJobView, archive_of, write_archive
 from tidemark.runtime.control_client import MAX_MESSAGE
@@ -384,7 +385,7 @@ def server_threads_of(settings: JobSettings) -> ServerThreads:
 def _ended_job(runner: JobRunner, application_id: str | None) -> EndedJob:
     summary = job_summary(runner, application_id)
     error = runner.result.exception() if runner.status.name == "FAILED" else None
-    failure = None if error is None else str(error)
+    failure = None if error is None else without_secrets(str(error))
     return EndedJob(**summary, end_time=round(time.time() * 1000), failure=failure)
 
 

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import psutil
 
+from tidemark.api.state_backends.selection import resolve_state_backend
 from tidemark.checkpoint.storage.filesystem import FileSystemStorage
 from tidemark.checkpoint.storage.probe import probe_directory
 from tidemark.config import Configuration, Options
-from tidemark.config.spelling import suspicious_keys
+from tidemark.config.spelling import suspicious_keys, suspicious_variables
 from tidemark.errors import ConfigError, TidemarkError
 from tidemark.jobs import registry_directory
 from tidemark.paths import absolute
@@ -60,7 +61,7 @@ class Finding:
 def examine(configuration: Configuration) -> list[Finding]:
     """Look at everything a job with this configuration needs of this machine."""
     found: list[Finding] = []
-    for look in (_python, _packages, _java, _home, _storage, _ports, _memory, _disk, _clock, _keys):
+    for look in (_python, _packages, _java, _home, _backend, _storage, _ports, _memory, _disk, _clock, _keys):
         try:
             found += look(configuration)
         except (OSError, TidemarkError) as exc:
@@ -115,6 +116,20 @@ def _home(_configuration: Configuration) -> Iterator[Finding]:
         yield Finding("Home", Verdict.PROBLEM, str(exc), "Point TIDEMARK_HOME at a directory of your own.")
     else:
         yield Finding("Home", Verdict.OK, f"{directory} is yours alone")
+
+
+def _backend(configuration: Configuration) -> Iterator[Finding]:
+    option = Options.STATE_BACKEND
+    checkpoints = (configuration.get(Options.CHECKPOINTING_INTERVAL) or 0) > 0
+    elsewhere = bool(configuration.get(Options.CHECKPOINTING_STORAGE))
+    try:
+        backend = resolve_state_backend(configuration, None, needs_directory=checkpoints and not elsewhere)
+    except ConfigError as exc:
+        yield Finding(
+            option.key, Verdict.PROBLEM, str(exc), "Correct it, or let the program choose a backend."
+        )
+    else:
+        yield Finding(option.key, Verdict.OK, type(backend).__name__)
 
 
 def _storage(configuration: Configuration) -> Iterator[Finding]:
@@ -204,3 +219,7 @@ def _keys(configuration: Configuration) -> Iterator[Finding]:
     for key, nearest in suspicious_keys(configuration.key_set()).items():
         remedy = f"Did you mean '{nearest}'?" if nearest else "Remove it, or look it up in the reference."
         yield Finding("Configuration", Verdict.WARNING, f"no option is called '{key}'", remedy)
+    for name, meant in suspicious_variables().items():
+        yield Finding(
+            "Environment", Verdict.WARNING, f"no option has the variable {name}", f"Did you mean {meant}?"
+        )

@@ -23,6 +23,7 @@ from tidemark.errors import ConfigError
 from tidemark.redaction import is_secret
 from tidemark.rpc.addresses import socket_base
 from tidemark.runtime.class_archive import class_archive_options
+from tidemark.runtime.jvm_console import filtered_console
 from tidemark.scratch import scratch_for_life
 
 if TYPE_CHECKING:
@@ -160,14 +161,22 @@ def _start_jvm(settings: Mapping[str, str], environment: Mapping[str, str]) -> N
     The session gets them when it is made, over PySpark's gateway.
     """
     from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
 
+    if SparkContext._gateway is not None:
+        return
     shown = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         if not is_secret(key):
             shown.set(key, value)
     os.environ.update(environment)
     try:
-        SparkContext._ensure_initialized(conf=shown)
+        if _LEVEL in os.environ:
+            SparkContext._ensure_initialized(conf=shown)
+        else:
+            with filtered_console() as console:
+                gateway = launch_gateway(shown, {"stderr": console})
+            SparkContext._ensure_initialized(gateway=gateway)
     finally:
         for name in environment:
             del os.environ[name]

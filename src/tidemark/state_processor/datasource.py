@@ -206,12 +206,12 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
             for meta, batches in tables:
                 for batch in batches:
                     if request.key is not None:
-                        batch = _only_key(batch, _key_bytes(request.key, meta), StateSerializers.of(meta).key)
+                        batch = _only_key(batch, _key_bytes(request.key, meta), StateSerializers.key_of(meta))
                     yield conform_batch(batch, exact)
 
 
 def _key_bytes(text: str, meta: StateMeta) -> bytes:
-    key = StateSerializers.of(meta).key
+    key = StateSerializers.key_of(meta)
     return key.key_bytes(parse_key(text, key))
 
 

@@ -1,8 +1,9 @@
 """What differs between two snapshots, key by key.
 
-States are compared in their stored form, so no user code is needed. Values without a declared type are
+States are compared in their stored form, so no user code is needed, and none is run: no class a snapshot names is
+imported (`only_data`). Values without a declared type are
 pickles, and equal ones may have different bytes: those of plain data are opened (`plain_pickles`), objects of
-classes are not, since that would run what the snapshot says; equal ones may be reported as changed. Times of
+classes are not, nor pickles inside of other values; equal ones may be reported as changed. Times of
 last access do not count. Files that are byte for byte the same are not even read.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 
 from tidemark.checkpoint.metadata import OperatorState
 from tidemark.errors import StateMigrationException
+from tidemark.state.allowed_classes import only_data
 from tidemark.state.canonical import StateSerializers
 from tidemark.state.serializers.pickled import PickleSerializer
 from tidemark.state.snapshot import StateMeta
@@ -67,9 +69,10 @@ def diff(path_a: str, path_b: str, samples: int = 5) -> list[StateDiff]:
     Raises:
         SavepointNotFoundError: One of them is none.
     """
-    a, b = OpenSnapshot.open(path_a), OpenSnapshot.open(path_b)
-    uids = dict.fromkeys(op.uid for snapshot in (a, b) for op in snapshot.metadata.operators)
-    return [entry for uid in uids for entry in _diff_operator(a, b, uid, samples)]
+    with only_data():
+        a, b = OpenSnapshot.open(path_a), OpenSnapshot.open(path_b)
+        uids = dict.fromkeys(op.uid for snapshot in (a, b) for op in snapshot.metadata.operators)
+        return [entry for uid in uids for entry in _diff_operator(a, b, uid, samples)]
 
 
 def _diff_operator(a: OpenSnapshot, b: OpenSnapshot, uid: str, samples: int) -> Iterator[StateDiff]:

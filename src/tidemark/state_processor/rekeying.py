@@ -148,7 +148,7 @@ class RekeyedOperator:
         """Handles of one state, with the subtask each belongs to."""
         change = self._change
         schema = canonical_schema(self._snapshot, self._operator.uid, old_meta)
-        meta, serializer = old_meta, change.new if change is not None else StateSerializers.of(old_meta).key
+        meta, serializer = old_meta, change.new if change is not None else StateSerializers.key_of(old_meta)
         if change is not None:
             meta = replace(meta, key=dump_serializer_snapshot(serializer))
             at = schema.get_field_index("key")

@@ -50,7 +50,7 @@ def key_serializer_of(metas: list[StateMeta]) -> TypeSerializer[Any]:
         UnknownStateError: The operator wrote no state that would tell.
     """
     for meta in metas:
-        return StateSerializers.of(meta).key
+        return StateSerializers.key_of(meta)
     raise UnknownStateError(
         "The operator has no keyed state and no timers, so the type of its keys is unknown."
     )

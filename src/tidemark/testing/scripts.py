@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from tidemark.api.collect import CollectBuffer
 from tidemark.api.environment import StreamExecutionEnvironment
@@ -36,6 +37,7 @@ from tidemark.runtime.sources.factory import DriverSourceContext, make_source
 from tidemark.runtime.sources.readers import Reader
 from tidemark.runtime.sources.splits import IndexSplit
 from tidemark.runtime.storage_plan import StoragePlan
+from tidemark.runtime.worker import Worker
 
 __all__ = [
     "ADVANCE",
@@ -50,6 +52,8 @@ __all__ = [
     "WATERMARK",
     "run_script",
 ]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,23 @@ class _LaterPool:
         calls, self._calls = self._calls, []
         for call in calls:
             call()
+
+
+class _NoThread(Worker):
+    """Runs calls where they are made: a script has one thing going on at a time, and nothing in it hangs."""
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Carry it out."""
+        return function(*args)
+
+    def post(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        """The same; what it raises is kept for whoever asks."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(function(*args))
+        except Exception as exc:
+            future.set_exception(exc)
+        return future
 
 
 @dataclass(slots=True)
@@ -315,11 +336,16 @@ class _Script:
         job: JobExecution
         if settings.configuration.get(Options.EXECUTION_MODE) is ExecutionMode.CONTINUOUS:
             tasks = ContinuousLocalEngine(
-                self._clock, self._storage, parallelism, self._pool, choose=self._choose
+                self._clock,
+                self._storage,
+                parallelism,
+                self._pool,
+                choose=self._choose,
+                worker=_NoThread("script"),
             )
             job = ContinuousExecution(graph, settings, self._job_id, tasks, self._clock, plan, backend)
         else:
-            engine = LocalEngine(self._clock, self._storage, self._pool)
+            engine = LocalEngine(self._clock, self._storage, self._pool, worker=_NoThread("script"))
             job = JobExecution(
                 graph, settings, self._job_id, engine, self._make_source, self._clock, plan, backend
             )

@@ -1,10 +1,10 @@
 """Who may ask for what: a token on every address but loopback, and a guard against pages of other sites.
 
 A browser sends an `Origin` with what a page of another site makes it ask, and such a page cannot add a header of
-ours. So an action that comes with an `Origin` must also come with `X-Tidemark-CSRF`; command lines and Flink's
-clients send no `Origin`. A page under another name that resolves to this machine would be of the same origin, so the
-names a server on loopback answers to are fixed as well. Other users of the machine reach a loopback address, too:
-without a token they are refused, where the system tells whose a connection is.
+ours. So an action that comes with an `Origin`, or with word of another site (`Sec-Fetch-Site`), must also come with
+`X-Tidemark-CSRF`; command lines and Flink's clients send neither. A page under another name that resolves to this
+machine would be of the same origin, so the names a server on loopback answers to are fixed as well. Other users of the
+machine reach a loopback address, too: without a token they are refused, where the system tells whose a connection is.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Guard:
             raise ApiError(403, "This server answers to its own address only, not under another name.")
         if method in ("GET", "HEAD") or self.accepts(bearer):
             return
-        if "origin" in headers and CSRF_HEADER not in headers:
+        of_a_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
+        if of_a_page and CSRF_HEADER not in headers:
             raise ApiError(403, "An action of a page must carry the header 'X-Tidemark-CSRF: 1'.")
 
     def check_user(self, client: Address | None, server: Address | None) -> None:

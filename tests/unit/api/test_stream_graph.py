@@ -11,6 +11,7 @@ from tidemark import (
     ProcessFunction,
     SinkFunction,
     SlotSharingGroup,
+    StreamExecutionEnvironment,
     TumblingEventTimeWindows,
     Types,
     ValueStateDescriptor,
@@ -135,6 +136,10 @@ def test_a_union_drops_keys_and_wants_one_type(env, last_node):
     assert [edge.ship for edge in last_node(env).inputs] == [Ship.FORWARD, Ship.FORWARD]
     with pytest.raises(TypeError, match="one type"):
         numbers.union(words)
+    with pytest.raises(ValueError, match="different environments"):
+        numbers.union(
+            StreamExecutionEnvironment.get_execution_environment().from_collection([2], Types.INT())
+        )
     with pytest.raises(TypeError, match="DataStream"):
         numbers.union([1])
 
@@ -329,6 +334,16 @@ def test_a_loop_closes_only_with_its_own_elements(env):
         loop.close_with(loop.map(str).set_parallelism(5))
     with pytest.raises(TypeError, match="DataStream"):
         loop.close_with([1])
+
+
+def test_a_loop_is_not_closed_with_the_like_of_another_environment(env):
+    other = StreamExecutionEnvironment.get_execution_environment()
+    loop, twin = (each.from_collection([1], Types.INT()).iterate() for each in (env, other))
+    body, stranger = loop.map(abs, Types.INT()), twin.map(abs, Types.INT())
+
+    with pytest.raises(UnsupportedOperationException, match="comes out of the loop"):
+        loop.close_with(stranger)
+    loop.close_with(body)
 
 
 def test_a_stream_says_what_it_is(env):

@@ -87,7 +87,7 @@ def registry(files: TlsFiles) -> Iterator[str]:
 
 @contextlib.contextmanager
 def task_links(files: TlsFiles) -> Iterator[str]:
-    links = TaskLinks(TOKEN, "tcp:127.0.0.1:0", 3600, files.server())
+    links = TaskLinks(TOKEN, "tcp:127.0.0.1:0", 3600, 3600, files.server())
     yield links.address
     links.close()
 
@@ -260,7 +260,7 @@ def test_queries_go_through_proxy_and_slots_encrypted(files: TlsFiles, others: T
 
 
 def test_a_task_that_is_cut_off_is_noticed_over_tls(files: TlsFiles) -> None:
-    links = TaskLinks(TOKEN, "tcp:127.0.0.1:0", 3600, files.server())
+    links = TaskLinks(TOKEN, "tcp:127.0.0.1:0", 3600, 3600, files.server())
     links.begin(0)
     task = wire.connect(links.address, TOKEN, DEADLINE_S, files.client())
     task.send([3, 0])
