@@ -248,6 +248,9 @@ class Campaign:
         """Do it to one of them at a random moment behind a checkpoint that is new."""
         self.until_newer(self.newest())
         time.sleep(self.rng.random() * 0.4)
+        if kind == "daemon" and not self.victims(kind):
+            # It was struck before and its workers have outlived it: Spark starts another one with the next worker.
+            self.strike("worker")
         victim = self.rng.choice(self.until(lambda: self.victims(kind), f"a {kind}"))
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError):
             if kind == "socket":
