@@ -2,8 +2,8 @@
 
 Whole jobs on Spark, running (count, sum) per key with a row for every row (`totals.py`; against bytes: a text per key
 that every row replaces), by record and by column, one after the other in one session; every result is checked. Where
-slots exceed cores, CPU time per record says what the rate cannot. Tables are printed and kept with a plot in
-`benchmarks/results/<date>-growth/`; what is not measured again stays as it is there.
+slots exceed cores, CPU time per record says what the rate cannot; that of a job over few rows is taken off it. Tables
+are printed and kept with a plot in `benchmarks/results/<date>-growth/`; what is not measured again stays.
 
     python benchmarks/bench_growth.py --only keys slots --keys 100 10000 1000000
 """
@@ -14,6 +14,7 @@ import argparse
 import json
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ TITLES = {
     "depth": ("Keyed operators in a row, 10,000 keys, heap, 2 slots", "operators"),
 }
 STYLES = ("record", "batch")
+FEWER = 20
+"""From the CPU time of a job that of one over so many times fewer rows is taken off: each slot's first imports."""
 POINT = ("part", "at", "backend", "style")
 """What makes a figure another one than those of an earlier run."""
 Row = dict[str, Any]
@@ -60,22 +63,22 @@ def measure(spark: Any, part: str, arguments: argparse.Namespace) -> Iterator[Ro
     for at, backend, rows, work in points(part, arguments):
         for style in STYLES:
             progress(f"{part} {at:,}, {backend}, by {style}")
+            few = replace(rows, records=rows.records // FEWER)
             with epoch_log(cpu=True) as log:
-                job = run_job(spark, log, rows, work, style == "batch")
+                start, job = (run_job(spark, log, each, work, style == "batch") for each in (few, rows))
                 yield {
                     "part": part,
                     "at": at,
                     "backend": backend,
                     "style": style,
                     "rate": log.steady_rate(job),
-                    "cpu_us": cpu_per_record(log, job),
+                    "cpu_us": 1e6 * (cpu(log, job) - cpu(log, start)) / (rows.records - few.records),
                 }
 
 
-def cpu_per_record(log: EpochLog, job: str) -> float:
-    """CPU microseconds per record, of all processes of the job."""
-    busy = [epoch for epoch in log.of(job) if epoch.records]
-    return 1e6 * sum(sum(epoch.cpu.values()) for epoch in busy) / sum(epoch.records for epoch in busy)
+def cpu(log: EpochLog, job: str) -> float:
+    """CPU seconds of all processes of a job while records were processed."""
+    return sum(sum(epoch.cpu.values()) for epoch in log.of(job) if epoch.records)
 
 
 def tables(rows: list[Row]) -> list[str]:
