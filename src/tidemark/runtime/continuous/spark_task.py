@@ -31,7 +31,7 @@ from tidemark.runtime.sinks.factory import make_part
 from tidemark.runtime.slot_manager import SlotAddress
 from tidemark.runtime.spark_task import SlotLinks, TaskClosure, plan_of
 from tidemark.slot.allocator import keep_batches
-from tidemark.wire import PATIENCE_S, Connection, WireClosed, connect
+from tidemark.wire import PATIENCE_S, Connection, SharedConnection, WireClosed, connect
 
 __all__ = ["TaskMessage", "endless_function"]
 
@@ -99,16 +99,16 @@ class _Loop:
         self._message = message
         self._number = number
         self._heard = time.monotonic()
-        self._sending = threading.Lock()
         self._over = threading.Event()
 
     def run(self) -> None:
         """Run until the driver ends the task, or is gone."""
         try:
             tls = client_tls(self._closure.tls) if self._message.driver.startswith("tcp:") else None
-            self._control = connect(self._message.driver, self._closure.token, PATIENCE_S, tls)
+            connection = connect(self._message.driver, self._closure.token, PATIENCE_S, tls)
         except WireClosed:
             return
+        self._control = SharedConnection(connection)
         try:
             self._control.send([self._number, self._message.directive.attempt])
             threading.Thread(target=self._beat, name="task-heart", daemon=True).start()
@@ -154,9 +154,7 @@ class _Loop:
         return ContinuousTask(plan, directive, self._number, open_link, make_sink, self._tell, SystemClock())
 
     def _tell(self, event: TaskEvent) -> None:
-        body = pickle.dumps(event, 5)
-        with self._sending:
-            self._control.send([], body)
+        self._control.send([], pickle.dumps(event, 5))
 
     def _loop(self, task: ContinuousTask) -> None:
         lease = self._message.lease_s

@@ -191,6 +191,9 @@ class _Link:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._listened_to = False
+        self._words = 0
+        self._counted = 0
+        """Words at the last beat."""
         self._missed = 0
         self.given_up: str | None = None
         """Why the driver has let go of it, if it did so by itself."""
@@ -199,7 +202,8 @@ class _Link:
 
     def receive(self) -> bytearray:
         """What the task says next."""
-        self._missed = 0
+        # Each number has one thread that writes it: this one what was said, the beat what was missed.
+        self._words += 1
         self._listened_to = True
         try:
             return self._connection.receive()[1]
@@ -211,9 +215,11 @@ class _Link:
 
         Beats and no clock: behind a pause of the driver it is the driver that was silent.
         """
+        said, self._counted = self._words != self._counted, self._words
         if not self._listened_to:
-            return 0
-        self._missed += 1
+            self._missed = 0
+        else:
+            self._missed = 1 if said else self._missed + 1
         return self._missed
 
     def give_up(self, why: str) -> None:
