@@ -14,6 +14,7 @@ import psutil
 import pytest
 from tests.recovery.local_jobs import DEADLINE
 
+from tidemark.errors import ConfigError
 from tidemark.runtime.launch import SpareSlots, launch_slots_here
 from tidemark.runtime.slot_limits import SlotLimits
 from tidemark.runtime.slot_manager import SlotManager
@@ -21,6 +22,7 @@ from tidemark.runtime.slot_manager import SlotManager
 pytestmark = pytest.mark.modes("epochs", reason="slots without a job")
 
 JOB = "0" * 32
+PATIENCE_S = 10.0
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def manager(spares):
             partial(launch_slots_here, spares=spares),
             "127.0.0.1",
             [0],
-            SlotLimits(),
+            SlotLimits(heartbeat_interval_s=0.5, heartbeat_timeout_s=PATIENCE_S),
             spares=spares,
         )
         made.ensure(1)
@@ -99,6 +101,46 @@ def test_a_spare_that_has_died_is_not_used(manager, spares):
     manager.ensure(1)
 
     assert manager.pids()[0] != dead.pid
+
+
+def test_a_spare_that_was_frozen_is_ended_and_another_process_used(manager, spares):
+    frozen = psutil.Process(spares.pids()[0])
+    scratch = Path(frozen.cwd())
+    frozen.suspend()
+    lose(manager)
+
+    manager.ensure(1)
+
+    assert manager.pids()[0] != frozen.pid
+    assert manager.request(0, "ping").result(DEADLINE) is True
+    assert_gone(frozen)
+    assert not scratch.exists()
+
+
+def test_a_job_does_without_spares_that_cannot_be_started(manager, spares, monkeypatch, caplog):
+    dead = psutil.Process(spares.pids()[0])
+    dead.kill()
+    assert_gone(dead)
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+
+    manager.keep_spares()
+
+    assert spares.pids() == []
+    assert "No spare slot could be started" in caplog.text
+
+
+def test_a_slot_that_cannot_be_told_uses_no_spare_up(spares):
+    spares.keep()
+    try:
+        waiting = spares.pids()
+        files = {"key_prefix": "security.ssl.internal", "certificate": "/no/such/file.pem"}
+
+        with pytest.raises(ConfigError):
+            spares.become({"slot": 0, "job_id": JOB, "bind": "127.0.0.1", "tls": files})
+
+        assert spares.pids() == waiting
+    finally:
+        spares.close()
 
 
 def test_the_end_of_the_job_is_the_end_of_its_spares(manager, spares):

@@ -7,6 +7,7 @@ itself: slots need no JVM, and are up before it is.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import socket
@@ -34,6 +35,8 @@ __all__ = [
     "shipped_files",
     "tls_on_worker",
 ]
+
+_log = logging.getLogger(__name__)
 
 _ALONE = ("spark.executorEnv.", "spark.executor.pyspark.memory", "spark.python.daemon.module")
 """What only Spark knows how to give to the processes of an executor."""
@@ -81,15 +84,22 @@ class SpareSlots:
         self._job_id = job_id
         self._count = count
         self._waiting: list[_Process] = []
+        self._told: dict[int, _Process] = {}
+        """Those that were told which slot they are, by their pids."""
         self._lock = threading.Lock()
         self._closed = False
 
     def keep(self) -> None:
-        """Have as many as are to be kept, without waiting until they are up."""
+        """Have as many as are to be kept, without waiting until they are up; fewer if the system starts no more."""
         with self._lock:
             self._waiting = [process for process in self._waiting if process.is_alive]
             while len(self._waiting) < self._count and not self._closed:
-                self._waiting.append(_Process(self._job_id, "spare", _environment_here(), spare=True))
+                try:
+                    self._waiting.append(_Process(self._job_id, "spare", _environment_here(), spare=True))
+                except OSError as exc:
+                    # The job does well without: no reason to fail it.
+                    _log.warning("No spare slot could be started, until the next checkpoint: %s", exc)
+                    return
 
     def pids(self) -> list[int]:
         """Those that wait."""
@@ -98,13 +108,24 @@ class SpareSlots:
 
     def become(self, setting: dict[str, Any]) -> tuple[int, int, str] | None:
         """Let one be this slot: (slot, pid, log file). None if there is none."""
+        told = _completed(setting)
         with self._lock:
+            self._told = {pid: process for pid, process in self._told.items() if process.is_alive}
             while self._waiting:
                 process = self._waiting.pop(0)
                 # One may have died since it was looked at; told or not, whoever waits for it to register sees that.
                 if process.is_alive:
-                    return process.become(_completed(setting))
+                    self._told[process.pid] = process
+                    return process.become(told)
         return None
+
+    def give_up(self, pid: int) -> bool:
+        """End a spare that does not become the slot it was told to be: it was frozen. False if `pid` is of no spare."""
+        with self._lock:
+            process = self._told.pop(pid, None)
+        if process is not None:
+            process.end()
+        return process is not None
 
     def close(self) -> None:
         """End those that wait, and keep none from now on."""
@@ -207,7 +228,7 @@ class _Process:
         return told["slot"], self._process.pid, self._log
 
     def end(self) -> None:
-        """End one that was never told, and remove what it had."""
+        """End one that is no slot yet, and remove what it had."""
         self._process.kill()
         assert self._process.stdin is not None
         self._process.stdin.close()

@@ -213,10 +213,14 @@ class SlotManager:
         here = self.address.startswith("unix:")
         patience = _REGISTER_HERE_S if here else _REGISTER_S
         deadline = time.monotonic() + patience
+        spares_by = time.monotonic() + self._limits.heartbeat_timeout_s
         with self._registered:
             while any(index not in self._slots for index in missing):
                 if self._registered.wait(_LOOK_S):
                     continue
+                if time.monotonic() > spares_by:
+                    launched = self._without_silent_spares(launched)
+                    spares_by = time.monotonic() + self._limits.heartbeat_timeout_s
                 absent = [row for row in launched if row[0] not in self._slots]
                 now = round(time.time() * 1000)
                 gone = [row for row in absent if here and not is_process_alive(row[1], now)]
@@ -229,6 +233,19 @@ class SlotManager:
                         f"Slots {[row[0] for row in absent]} did not register within {patience:.0f} s. "
                         f"{_log_tail(absent[0][2]) if absent else ''}"
                     )
+
+    def _without_silent_spares(self, launched: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+        """Replace spares that have not registered: they were up, so they are frozen."""
+        silent = [row for row in launched if row[0] not in self._slots and self._spares.give_up(row[1])]
+        for index, pid, _log_file in silent:
+            _log.warning(
+                "Spare slot %s (process %s) has not been heard of for %.0f s (heartbeat.timeout) and is ended.",
+                index,
+                pid,
+                self._limits.heartbeat_timeout_s,
+            )
+        kept = [row for row in launched if row not in silent]
+        return kept + self._launch_all([row[0] for row in silent])
 
     def _end_surplus(self, count: int) -> None:
         self._wanted = count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["SlotLauncher"]
+
+_log = logging.getLogger(__name__)
 
 
 class SlotLauncher:
@@ -57,7 +60,15 @@ class SlotLauncher:
             pythons = [str(session.sparkContext.pythonExec)]
         named = [python for python in pythons if python]
         self.by_driver = in_driver and driver_launches(spark, settings.artifacts, named)
-        self.spares = SpareSlots(job_id, configuration.get(Options.SPARE_SLOTS) if self.by_driver else 0)
+        spares = configuration.get(Options.SPARE_SLOTS)
+        self.spares = SpareSlots(job_id, spares if self.by_driver else 0)
+        if spares and not self.by_driver:
+            _log.warning(
+                "%s is %s, and no spare slots are kept: the driver starts slots only on a local master, with its own "
+                "interpreter and nothing that Spark has to give or ship to them.",
+                Options.SPARE_SLOTS.key,
+                spares,
+            )
 
     def __call__(self, wanted: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
         """Start a process for each; (slot, pid, log file) of all.

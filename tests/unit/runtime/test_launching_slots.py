@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from tidemark.api.executor import PythonArtifacts
+from tidemark.api.executor import JobSettings, PythonArtifacts
+from tidemark.config import Configuration
 from tidemark.errors import ConfigError
 from tidemark.protocol.failure import is_curable
 from tidemark.runtime.launch import driver_launches
-from tidemark.runtime.spark_slots import _launch
+from tidemark.runtime.spark_slots import SlotLauncher, _launch
 
 
 def session_that_fails(text: str) -> Any:
@@ -68,3 +69,27 @@ def test_the_same_python_in_another_environment_is_another_interpreter(tmp_path:
     (tmp_path / "python").symlink_to(sys.executable)
 
     assert not driver_launches({}, PythonArtifacts(), [str(tmp_path / "python")])
+
+
+@pytest.mark.parametrize(
+    ("in_driver", "options", "warned"),
+    [
+        (True, {"slotmanager.redundant-taskmanager-num": "2"}, False),
+        (False, {}, False),
+        (False, {"slotmanager.redundant-taskmanager-num": "2"}, True),
+        (True, {"slotmanager.redundant-taskmanager-num": "2", "spark.executorEnv.SHOP": "42"}, True),
+    ],
+)
+def test_spare_slots_are_not_asked_for_in_vain_without_a_word(
+    in_driver: bool,
+    options: dict[str, str],
+    warned: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    settings = JobSettings(configuration=Configuration.from_dict(options))
+
+    SlotLauncher("0" * 32, settings, None, in_driver)
+
+    assert ("no spare slots are kept" in caplog.text) is warned
