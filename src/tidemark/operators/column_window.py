@@ -88,6 +88,7 @@ class ColumnWindowOperator(WindowOperator):
         self._aggregation = ColumnAggregation(spec.aggregate)
         self._domain = EVENT_TIMERS if self._event_time else PROCESSING_TIMERS
         self._held: list[ColumnBatch] = []
+        self._held_records = 0
         self._held_until = MAX_WATERMARK
         self._measure(spec.assigner)
 
@@ -143,8 +144,9 @@ class ColumnWindowOperator(WindowOperator):
         if first <= self._service.watermark or abs(first) > _FARTHEST:
             return False
         self._held.append(columns)
+        self._held_records += len(columns)
         self._held_until = min(self._held_until, self._first_end(first))
-        if sum(map(len, self._held)) > _HELD:
+        if self._held_records > _HELD:
             self._let_go()
         return True
 
@@ -154,7 +156,7 @@ class ColumnWindowOperator(WindowOperator):
 
     def _let_go(self) -> None:
         """Put what was held back into windows; all of these are in front of the watermark, so that none fires."""
-        held, self._held, self._held_until = self._held, [], MAX_WATERMARK
+        held, self._held, self._held_records, self._held_until = self._held, [], 0, MAX_WATERMARK
         if held:
             parts = zip(*[(each.values, each.timestamps, each.keys) for each in held], strict=True)
             values, stamps, keys = [None if part[0] is None else pa.concat_arrays(part) for part in parts]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -214,3 +215,29 @@ def test_many_sessions_come_and_go_while_cuts_are_pending() -> None:
             expected.append([key, stamp, stamp + 10, 1])
     assert found == [tuple(each) for each in expected]
     assert len(found) > 8000
+
+
+def test_a_record_costs_the_same_however_many_are_held_back() -> None:
+    harness = harness_of(TumblingEventTimeWindows.of(Time.seconds(10)))
+
+    def calls_of_some() -> int:
+        calls = 0
+
+        def count_calls(_frame: Any, event: str, _arg: Any) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count_calls)
+        try:
+            for at in range(100):
+                harness.process_element((at, 1), 1000 + at)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    harness.process_element((0, 1), 1000)
+    first = calls_of_some()
+    for at in range(1_000):
+        harness.process_element((at, 1), 1000 + at)
+
+    assert calls_of_some() < 1.1 * first
