@@ -7,6 +7,7 @@ lines of our code, and the sentence that says what to do at the end of them.
 from __future__ import annotations
 
 import logging
+import os
 import sysconfig
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,8 @@ E = TypeVar("E", bound=BaseException)
 FULL_TRACEBACKS = "tidemark.tracebacks"
 """The logger at whose level DEBUG errors keep all frames."""
 _NOT_THE_USERS = tuple(
-    str(place)
+    # With what ends a directory: another one may begin with its name.
+    f"{place}{os.sep}"
     for place in (
         Path(__file__).parents[1],
         *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),

@@ -319,7 +319,7 @@ class SlotHost:
         }
 
     def blocked_ms(self) -> int:
-        """For how long one call into user code has kept this slot, 0 if none does; from any thread, at once."""
+        """For how long one call into user code has kept this slot, 0 if none does; from any thread, in a moment."""
         return round(self._mailbox.silent_for() * 1000)
 
     def current_attempt(self) -> int:

@@ -13,6 +13,8 @@ from tidemark.errors import IllegalStateError
 
 __all__ = ["Mailbox"]
 
+_MOMENT_S = 0.05
+
 
 class Mailbox:
     """Questions (Flink: mails) that wait for whoever holds the slot's lock."""
@@ -53,8 +55,9 @@ class Mailbox:
         self._closed = True
 
     def silent_for(self) -> float:
-        """For how many seconds whoever holds the lock has not looked here; 0 if nobody holds it. From any thread."""
-        if self._lock.acquire(blocking=False):
+        """For how many seconds whoever holds the lock has not looked here; 0 if nobody keeps it. From any thread."""
+        # Whoever has it for a moment, behind hours in which nobody had it, keeps nobody.
+        if self._lock.acquire(timeout=_MOMENT_S):
             self._lock.release()
             return 0.0
         return time.monotonic() - self._looked
