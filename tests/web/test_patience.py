@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import psutil
 import pytest
 from tests.web.conftest import DEADLINE_S, Site, until
 
@@ -66,6 +67,22 @@ def test_a_body_that_does_not_come_is_given_up(hasty: None, site: Site, line: so
     assert site.of_job("/savepoints")["savepoints"] == []
 
 
+@pytest.mark.parametrize("how", [b"", b"Connection: close\r\n"], ids=["kept alive", "closed"])
+def test_an_answer_that_is_not_taken_is_given_up(
+    site: Site, monkeypatch: pytest.MonkeyPatch, how: bytes
+) -> None:
+    monkeypatch.setattr(connections, "ANSWER_S", 0.2)
+    began = _connections_of(site)
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(_place(site))
+        asked = b"GET /static/vendor/uplot/uPlot.esm.js HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        deaf.sendall((asked + b"\r\n") * 50 + asked + how + b"\r\n")
+        until(lambda: _connections_of(site) > began)
+
+        until(lambda: _connections_of(site) == began)
+
+
 def test_only_so_many_connections_are_held_and_the_job_goes_on(site: Site, monkeypatch) -> None:
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
     before = site.of_job()["records"]
@@ -78,6 +95,13 @@ def test_only_so_many_connections_are_held_and_the_job_goes_on(site: Site, monke
         assert turned_away >= 10
 
         until(lambda: site.of_job()["records"] > before)
+
+
+def _connections_of(site: Site) -> int:
+    """How many the server holds."""
+    port = _place(site)[1]
+    held = psutil.Process().net_connections("tcp4")
+    return sum(each.laddr.port == port and each.status == psutil.CONN_ESTABLISHED for each in held)
 
 
 def _reset(lines: list[socket.socket]) -> int:

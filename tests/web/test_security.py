@@ -47,6 +47,15 @@ def test_with_a_token_nothing_is_told_to_those_who_do_not_know_it(start: Start) 
         assert known.json()["jobs"] == [{"id": site.job_id, "status": "RUNNING"}]
 
 
+def test_a_token_of_odd_characters_gets_through_the_cookie(start: Start) -> None:
+    token = 'a; "b"=%41\\, \u00e9'
+    site = start({"rest.token": token})
+
+    with httpx.Client(base_url=site.address, timeout=DEADLINE_S) as browser:
+        assert browser.post("/login", data={"token": token}).status_code == 303
+        assert browser.get("/v1/jobs").status_code == 200
+
+
 def test_the_login_form_sets_a_cookie_that_scripts_and_other_sites_do_not_get(start: Start) -> None:
     site = start({"rest.token": TOKEN}, Authorization=f"Bearer {TOKEN}")
 

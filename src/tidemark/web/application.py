@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -18,6 +18,7 @@ from starlette.routing import Route as HttpRoute
 from tidemark.web import pages
 from tidemark.web.bodies import MAX_BODY, body_of
 from tidemark.web.calls import Answer, ApiError, Call, Route, Text, encode, error_message, error_status
+from tidemark.web.connections import LET_IN
 from tidemark.web.events import event_stream
 from tidemark.web.prometheus import MEDIA_TYPE, exposition
 from tidemark.web.routes import actions, checkpoints, cluster, jobs, metrics, own, taskmanagers, vertices
@@ -149,24 +150,27 @@ class _Guarded:
     def _refusal(self, request: Request) -> Response | None:
         # Not that of `request.url`, which is put together with what the caller says in `Host`.
         path = request.scope["path"]
-        if pages.is_public(path):
-            return None
         try:
+            self._guard.check_user(request.scope["client"], request.scope["server"])
+            if pages.is_public(path):
+                return None
             declared = request.headers.get("content-length", "0")
             if declared.isdigit() and int(declared) > MAX_BODY:
                 raise ApiError(413, f"The request's body has more than {MAX_BODY} bytes.")
             self._guard.check(request.method, request.headers, _cookie(request))
-            self._guard.check_user(request.scope["client"], request.scope["server"])
+            request.scope[LET_IN] = True
         except ApiError as exc:
-            if exc.status == 401 and pages.is_page(path):
-                return pages.to_login()
-            return _failed(exc)
+            refusal = pages.to_login() if exc.status == 401 and pages.is_page(path) else _failed(exc)
+            # What else he has sent meanwhile is not worth an answer.
+            refusal.headers["Connection"] = "close"
+            return refusal
         return None
 
 
 def _cookie(request: Request) -> str | None:
-    try:
-        found = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return None if found is None else found.value
+    # Not by `SimpleCookie`, for which a stranger's long value in quotes is work for seconds.
+    for part in request.headers.get("cookie", "").split(";"):
+        name, _, value = part.partition("=")
+        if name.strip() == COOKIE:
+            return unquote(value.strip())
+    return None

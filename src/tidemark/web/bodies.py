@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from tidemark.web.calls import ApiError
 
@@ -19,7 +19,7 @@ async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
     """The body, as long as it is small: what is too large is not read to its end.
 
     Raises:
-        ApiError: 413, it is larger than `most`; 408, it did not come in time.
+        ApiError: 413, it is larger than `most`; 408, it did not come in time; 400, the caller is gone.
     """
     size, parts = 0, []
     try:
@@ -31,4 +31,6 @@ async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
                 parts.append(part)
     except TimeoutError:
         raise ApiError(408, f"The request's body did not come within {_PATIENCE_S:.0f} s.") from None
+    except ClientDisconnect:
+        raise ApiError(400, "The connection was closed before the request's body had come.") from None
     return b"".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mimetypes
 from importlib import resources
 from pathlib import PurePosixPath
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -52,8 +52,11 @@ def routes(guard: Guard) -> list[BaseRoute]:
         if not guard.accepts(token):
             return _answer(_LOGIN, 401)
         answer = RedirectResponse("/", 303)
-        secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure, path="/")
+        # A proxy in front that speaks HTTPS says so; whoever else says it only makes his own cookie stricter.
+        secure = "https" in (request.scope["scheme"], request.headers.get("x-forwarded-proto"))
+        answer.set_cookie(
+            COOKIE, quote(token, safe=""), httponly=True, samesite="strict", secure=secure, path="/"
+        )
         return answer
 
     return [

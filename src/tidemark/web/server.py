@@ -121,6 +121,8 @@ class WebServer:
             log_level="error",
             timeout_graceful_shutdown=2,
             server_header=False,
+            # Whose a connection is says its address, so that must be the kernel's word, not the caller's.
+            proxy_headers=False,
         )
         config.load()
         self._listener = settings.listen()
