@@ -9,6 +9,7 @@ import selectors
 import socket
 import ssl
 import threading
+import time
 
 import pytest
 from tests.unit.rpc.strangers import (
@@ -250,6 +251,43 @@ def test_a_socket_that_cannot_be_taken_over_is_closed():
         Handshake(no_stream, TOKEN, None)
 
     assert no_stream.fileno() == -1
+
+
+class Offering(socket.socket):
+    """A listener whose first newcomers are no streams: like those that are gone already, they cannot be taken over."""
+
+    def accept(self):
+        if self.useless:
+            self.useless -= 1
+            return socket.socket(socket.AF_INET, socket.SOCK_DGRAM), None
+        return super().accept()
+
+
+def test_newcomers_that_cannot_be_taken_over_keep_nobody_waiting():
+    listener, address = listen("tcp:127.0.0.1:0")
+    offering = Offering(fileno=listener.detach())
+    offering.useless = 100
+    server = Server([offering], TOKEN, echo, name="Echo")
+
+    # A pause of a second for each of them would be longer than an honest client waits.
+    assert gets_through(address)
+    assert not offering.useless
+    server.close()
+
+
+def test_waiting_for_an_idle_stranger_costs_no_processor_time():
+    listener, address = listen("tcp:127.0.0.1:0")
+    server = Server([listener], TOKEN, echo, name="Waiting for an idler")
+    with stranger(address) as idler:
+        assert len(idler.recv(32)) == 32
+        [acceptor] = [thread for thread in threading.enumerate() if thread.name == "Waiting for an idler"]
+        clock = time.pthread_getcpuclockid(acceptor.ident)
+        before = time.clock_gettime(clock)
+
+        assert not select.select([idler], [], [], 1.0)[0], "it is given more time than that"
+
+        assert time.clock_gettime(clock) - before < 0.02
+    server.close()
 
 
 def test_small_frames_leave_at_once_in_both_directions():

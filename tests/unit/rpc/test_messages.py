@@ -13,6 +13,7 @@ from tests.unit.rpc.strangers import DEADLINE_S, TOKEN, until
 
 from tidemark.errors import CheckpointError, ConfigError, FailureReason, TidemarkError
 from tidemark.rpc import EVENT, MSGPACK, Client, Connections, Handlers, Pool, Server, Unreachable
+from tidemark.rpc.codecs import restore_error
 from tidemark.slot.control import SLOT_CONTROL
 from tidemark.wire import Connection, WireClosed, connect, listen
 
@@ -53,6 +54,31 @@ def test_results_and_errors_come_back_to_the_request_they_belong_to(codec):
         with pytest.raises(CheckpointError, match="late") as caught:
             refused.result(DEADLINE_S)
         assert (caught.value.reason, caught.value.checkpoint_id) == (FailureReason.EXPIRED, 3)
+
+
+class Odd:
+    """Nothing that plain data can say."""
+
+
+def test_an_error_that_knows_more_than_plain_data_can_say_arrives_with_the_rest():
+    def fail(_payload: Any) -> None:
+        error = CheckpointError("late", reason=FailureReason.EXPIRED, checkpoint_id=3)
+        error.culprit = Odd()
+        raise error
+
+    with asking(Handlers(MSGPACK, fail=fail)) as client:
+        with pytest.raises(CheckpointError, match="late") as caught:
+            client.request("fail").result(DEADLINE_S)
+
+        assert (caught.value.reason, caught.value.checkpoint_id) == (FailureReason.EXPIRED, 3)
+
+
+@pytest.mark.parametrize("name", ["Enum", "Any", "__name__", "_rebuild", "NoSuchError", None])
+def test_an_error_is_of_no_class_but_ours_whatever_the_peer_says(name):
+    error = restore_error({"type": name, "message": "lost"})
+
+    assert type(error) is TidemarkError
+    assert str(error) == "lost"
 
 
 def test_an_unknown_request_is_an_error_with_a_remedy():
