@@ -217,6 +217,14 @@ def test_a_row_without_a_value_is_absent() -> None:
     assert [table.unit(at) for at in (row, -1, len(table.present))] == [ABSENT] * 3
 
 
+def test_rows_that_are_new_since_the_last_write_can_be_looked_at() -> None:
+    table = filled({1: 10})
+    rows = rows_of(table, *range(100, 101 + table.index.capacity))
+
+    assert [len(part) for part in table.gather(rows)] == [len(rows)]
+    assert not table.held(rows).any()
+
+
 def test_restored_values_have_the_stamps_they_come_with() -> None:
     table = filled({1: 10}, ttl=True)
 
