@@ -139,6 +139,15 @@ def test_a_driver_that_lost_its_claim_publishes_nothing(tmp_path: Path) -> None:
     assert visible(tmp_path) == ["a"]
 
 
+def test_a_driver_that_lost_its_claim_before_its_first_note_is_told_so(tmp_path: Path) -> None:
+    frozen = new_sink(tmp_path)
+    sink = new_sink(tmp_path, "second", snapshot("first", 1))
+
+    with pytest.raises(FencedError, match="Job second, started from a snapshot of the same lineage"):
+        frozen.restore(None, b"")
+    sink.verify_claim()
+
+
 def test_a_task_of_a_driver_that_lost_its_claim_cannot_stage_files(tmp_path: Path) -> None:
     frozen = new_sink(tmp_path)
     new_sink(tmp_path, "second", snapshot("first", 1))

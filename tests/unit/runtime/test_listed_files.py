@@ -35,6 +35,13 @@ def test_a_file_belongs_to_the_sink_that_both_of_its_paths_lie_below(staged, fin
     assert is_inside(BASE, listed(staged, final)) is inside
 
 
+def test_a_base_path_is_the_same_one_whether_relative_or_absolute(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert is_inside("out", listed(f"{tmp_path}/out/x/.a.inprogress", f"{tmp_path}/out/x/a"))
+    assert not is_inside("out", listed("/elsewhere/out/x/.a.inprogress", "/elsewhere/out/x/a"))
+
+
 @pytest.mark.parametrize(
     ("staged", "final"),
     [

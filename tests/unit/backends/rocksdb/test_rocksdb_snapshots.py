@@ -333,6 +333,26 @@ def test_canonical_batches_are_small_and_sorted(make: Make, monkeypatch: pytest.
     cut.release()
 
 
+def test_one_key_group_that_is_larger_than_a_batch_is_several(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutting, "MAX_BATCH_ROWS", 20)
+    monkeypatch.setattr(cutting, "_CHUNK", 3)
+    backend = make()
+    pairs: Any = backend.state(MapStateDescriptor("m", Types.LONG(), Types.LONG()))
+    backend.start_batch([1])
+    backend.context.token = 1
+    for number in range(50):
+        pairs.put(number, number)
+    backend.end_batch()
+
+    [table] = backend.cut().tables()
+    batches = list(table.batches())
+
+    assert sorted(row["value"] for batch in batches for row in batch.to_pylist()) == list(range(50))
+    assert max(batch.num_rows for batch in batches) <= 20
+
+
 def test_the_segments_of_a_list_stay_together_in_small_batches(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
