@@ -276,6 +276,51 @@ Operator Count (uid count): parallelism 1, 128 key groups, 2.0 kB
     )
 
 
+def _positions(capsys: pytest.CaptureFixture[str], **sources: object) -> list[str]:
+    TextRenderer().snapshot(
+        {
+            "path": "/sp/x",
+            "type": "savepoint",
+            "format_version": 1,
+            "checkpoint_id": 3,
+            "job_id": JOB,
+            "job_name": "shop",
+            "timestamp": 0,
+            "state_size": 0,
+            "sources": sources,
+            "sinks": {},
+            "operators": [],
+        }
+    )
+    lines = capsys.readouterr().out.splitlines()
+    return lines[lines.index("Source positions") + 1 :]
+
+
+def test_offsets_of_a_spark_query_are_shown_without_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = json.dumps({"conf": {f"spark.sql.streaming.setting{n}": "true" for n in range(50)}})
+
+    lines = _positions(
+        capsys,
+        one={"offsets": f'v1\n{settings}\n{{"offset":1450000}}', "sources": {}},
+        two={"offsets": f"v1\n{settings}\n7\n-", "sources": {"0": {}}},
+        zero={"offsets": None, "sources": {}},
+    )
+
+    assert lines == [
+        '  one   {"offset":1450000}',
+        "  two   7, -",
+        "  zero  {'offsets': None, 'sources': {}}",
+    ]
+
+
+def test_a_long_position_is_cut_and_says_where_the_rest_is(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = _positions(capsys, numbers=list(range(1000)))
+
+    assert line.startswith("  numbers  [0, 1, 2, ")
+    assert line.endswith(" ... (4,890 characters, all of them with --json)")
+    assert len(line) < 300
+
+
 def test_problems_of_a_snapshot_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     TextRenderer().verified("/sp/x", ["count[0] state 'seen': gone"])
     TextRenderer().verified("/sp/y", [])

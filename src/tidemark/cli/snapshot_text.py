@@ -8,6 +8,9 @@ from tidemark.cli.text import columns, date_time, size
 
 __all__ = ["snapshot_lines"]
 
+_LONGEST_POSITION = 200
+_HEADER_OF_OFFSETS = 2
+
 
 def snapshot_lines(description: dict[str, Any]) -> list[str]:
     """A snapshot described by `checkpoint.inspection.describe`, line by line."""
@@ -23,7 +26,8 @@ def snapshot_lines(description: dict[str, Any]) -> list[str]:
     )
     for title, key in (("Source positions", "sources"), ("Sink commits", "sinks")):
         if description[key]:
-            lines += [title, *columns(sorted(description[key].items()), "  ")]
+            places = [(uid, _position(value)) for uid, value in sorted(description[key].items())]
+            lines += [title, *columns(places, "  ")]
     for operator in description["operators"]:
         lines += _operator_lines(operator)
     return lines
@@ -69,6 +73,19 @@ def _keyed_lines(state: dict[str, Any]) -> list[str]:
     if state["columns"]:
         lines.append("    " + ", ".join([f"{name} {kind}" for name, kind in state["columns"].items()]))
     return lines
+
+
+def _position(value: Any) -> str:
+    """A source's or sink's place, short enough for a line: `--json` has the whole of it."""
+    if isinstance(value, dict) and isinstance(value.get("offsets"), str):
+        # Spark's log of offsets: a version and two kilobytes of its settings, then a line for each source.
+        offsets = value["offsets"].split("\n")[_HEADER_OF_OFFSETS:]
+        text = ", ".join([line for line in offsets if line]) or str(value)
+    else:
+        text = str(value)
+    if len(text) <= _LONGEST_POSITION:
+        return text
+    return f"{text[:_LONGEST_POSITION]} ... ({len(text):,} characters, all of them with --json)"
 
 
 def _short(qualified: str | None) -> str:
