@@ -14,15 +14,18 @@ from tests.recovery.local_jobs import DEADLINE, Count, Numbers, board, lane_thre
 from tidemark import (
     CheckpointedFunction,
     CheckpointListener,
+    CustomCheckpointStorage,
     Encoder,
     FileSink,
     JobStatus,
     KeyedProcessFunction,
+    ListStateDescriptor,
     MapFunction,
     RestartStrategies,
     SourceFunction,
     Types,
 )
+from tidemark.checkpoint.storage import FileSystemStorage
 from tidemark.errors import CheckpointError, FailureReason, JobExecutionException
 from tidemark.runtime.job_facts import job_facts
 
@@ -251,6 +254,66 @@ def test_an_expired_checkpoint_that_is_not_tolerated_fails_the_job_while_user_co
 
     assert isinstance(error.__cause__, CheckpointError)
     assert error.__cause__.reason is FailureReason.EXPIRED
+
+
+class WritesWhileBlocked(FileSystemStorage):
+    """Lets slots write their state only when the function blocks, so that they acknowledge amid the epoch."""
+
+    def __init__(self, seen):
+        super().__init__(sync=False)
+        self.seen = seen
+
+    def write(self, path, data):
+        if not path.endswith("_metadata"):
+            self.seen.wait_set("blocked")
+        super().write(path, data)
+
+
+class EmitsBehindABarrier(SourceFunction, CheckpointedFunction):
+    """Its only element comes when the first checkpoint has been cut."""
+
+    def __init__(self, board_name):
+        self.board_name = board_name
+
+    def initialize_state(self, context):
+        store = context.get_operator_state_store()
+        self.state = store.get_list_state(ListStateDescriptor("offset", Types.LONG()))
+
+    def snapshot_state(self, context):
+        self.state.update([0])
+        board(self.board_name).set("cut")
+
+    def run(self, ctx):
+        board(self.board_name).wait_set("cut")
+        ctx.collect(1)
+
+    def cancel(self):
+        pass
+
+
+@pytest.mark.parametrize("mode", ["epochs", "continuous"])
+def test_a_checkpoint_that_only_waits_for_the_end_of_a_blocked_epoch_expires_and_fails_the_job(
+    seen, tmp_path, mode
+):
+    env = local_env({**IMPATIENT, "execution.mode": mode, "state.backend.fs.memory-threshold": "0"})
+    env.enable_checkpointing(20)
+    env.get_checkpoint_config().set_checkpoint_timeout(1000)
+    env.get_checkpoint_config().set_checkpoint_storage(
+        CustomCheckpointStorage(WritesWhileBlocked(seen), str(tmp_path))
+    )
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    numbers = env.add_source(EmitsBehindABarrier(seen.name), type_info=Types.LONG())
+    numbers.key_by(lambda n: n, Types.LONG()).process(
+        BlocksIn(seen.name, "process_element"), Types.LONG()
+    ).print()
+    client = env.execute_async("held")
+    seen.wait_set("blocked")
+
+    error = while_blocked(seen, lambda: failed(client))
+
+    assert isinstance(error.__cause__, CheckpointError)
+    assert error.__cause__.reason is FailureReason.EXPIRED
+    assert not list(tmp_path.rglob("_metadata"))
 
 
 def test_a_job_restarts_without_the_thread_that_blocks(seen):

@@ -12,9 +12,11 @@ thread and reads no clock. Whoever drives it carries the commands out, in order,
         ─► RejectSavepoint at a Tick
     Overdue: a checkpoint is due, but no BarrierReached within the timeout
         ─► NotifyAborted(k); it counts as failed if one call into user code has blocked a slot for that long
+    Overdue: WriteMetadata(k) waits for the end of an epoch, and a call into user code has not returned for the timeout
+        ─► NotifyAborted(k), Discard(k), and FailJob if one failure too many
     StorageFailed because files vanished: the same, but the first in a row is not counted and k+1 is due at once
 
-The timeout ends with the last acknowledgement. Between WriteMetadata and its answer the snapshot may exist already,
+Otherwise the timeout ends with the last acknowledgement. Once WriteMetadata is carried out the snapshot may exist,
 so it neither expires nor is given up while the attempt lasts: a write that takes longer than the timeout and then
 succeeds completes the snapshot, one that never returns is waited for until somebody cancels the job.
 """
@@ -142,10 +144,22 @@ class CheckpointCoordinator:
         self._due_at = now
         self._last_end = None
 
-    def is_overdue(self, now: int) -> bool:
-        """Whether a checkpoint has waited for its barrier as long as it may take: amid an epoch, say `Overdue`."""
+    def is_overdue(self, now: int, held: Iterable[int] = ()) -> bool:
+        """Whether something has waited for the end of the epoch as long as it may take: amid one, say `Overdue`.
+
+        Args:
+            now: The time.
+            held: Snapshots whose metadata waits for the end of the epoch.
+        """
+        return self._is_barrier_late(now) or bool(self._held_too_long(held, now))
+
+    def _is_barrier_late(self, now: int) -> bool:
         due = self._periodic_due()
         return due is not None and now - due >= self.settings.timeout
+
+    def _held_too_long(self, held: Iterable[int], now: int) -> list[PendingSnapshot]:
+        waiting = [self._pending[checkpoint_id] for checkpoint_id in held if checkpoint_id in self._pending]
+        return [pending for pending in waiting if now - pending.waiting_since >= self.settings.timeout]
 
     def next_wakeup(self, now: int) -> int | None:
         """When the next `BarrierReached` or `Tick` will have an effect, if nothing else happens before."""
@@ -167,7 +181,7 @@ class CheckpointCoordinator:
             case Tick():
                 return [*self._expire(now), *self._expire_requests(now)]
             case Overdue():
-                return self._give_up_due(event, now)
+                return [*self._give_up_held(event, now), *self._give_up_due(event, now)]
             case BarrierReached():
                 return [*self._expire(now), *self._trigger(now)]
             case SlotAcknowledged():
@@ -337,10 +351,22 @@ class CheckpointCoordinator:
         )
         return [RejectSavepoint(request, FailureReason.EXPIRED, message) for request in late]
 
+    def _give_up_held(self, event: Overdue, now: int) -> list[Command]:
+        """A long epoch lets a snapshot that is written complete in the end; user code that hangs may never."""
+        commands: list[Command] = []
+        for pending in self._held_too_long(event.held, now):
+            if event.blocked_ms < self.settings.timeout:
+                # The next look is due when what blocks now, or from now on, has blocked for the timeout.
+                pending.waiting_since = now - event.blocked_ms
+                continue
+            message = f"Not complete: user code has not returned for {event.blocked_ms} ms."
+            commands += self._abort(pending, FailureReason.EXPIRED, message, now)
+        return commands
+
     def _give_up_due(self, event: Overdue, now: int) -> list[Command]:
         """An epoch that is only long is nobody's failure, and a restart would run it again."""
         due = self._periodic_due()
-        if due is None or not self.is_overdue(now):
+        if due is None or not self._is_barrier_late(now):
             return []
         self._due_at = self._one_interval_after(now)
         blocked = event.blocked_ms >= self.settings.timeout

@@ -78,13 +78,15 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """Amid an epoch: the barrier that a due checkpoint waits for has not come within the timeout.
+    """Amid an epoch: its end, which a due checkpoint or an acknowledged one waits for, has not come within the timeout.
 
     Attributes:
         blocked_ms: For how long one call into user code has kept a slot, the longest of all.
+        held: Snapshots that every slot has acknowledged, and of which nothing has been written to a storage since.
     """
 
     blocked_ms: int
+    held: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

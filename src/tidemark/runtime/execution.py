@@ -432,8 +432,9 @@ class JobExecution:
         """
         if self._running:
             self._take_events(self.snapshots.observe)
-            if self.coordinator.is_overdue(self.clock.now()):
-                self.snapshots.observe(Overdue(self.engine.blocked_ms()))
+            held = self.snapshots.held()
+            if self.coordinator.is_overdue(self.clock.now(), held):
+                self.snapshots.observe(Overdue(self.engine.blocked_ms(), held))
 
     def _take_events(self, handle: Callable[[Event], None]) -> None:
         if self.leadership is not None:

@@ -215,6 +215,10 @@ class JobSnapshots:
             else:
                 self._carry_out(command, wait=False)
 
+    def held(self) -> frozenset[int]:
+        """Snapshots that every slot has acknowledged, whose metadata waits for the next `handle`."""
+        return frozenset(command.checkpoint_id for command in self._postponed)
+
     def request_savepoint(self, target: str | None) -> CompletableFuture[str]:
         """Ask for a savepoint at the next barrier; the future gets its directory.
 

@@ -309,6 +309,43 @@ def test_one_that_waits_for_another_is_not_overdue() -> None:
     assert coordinator.handle(Overdue(10_000), 10_000) == []
 
 
+def test_an_acknowledged_one_that_waits_for_user_code_expires_and_counts() -> None:
+    coordinator = started(timeout=50, tolerable_failures=0)
+    coordinator.handle(BarrierReached(), 100)
+    for slot in SLOTS:
+        coordinator.handle(SlotAcknowledged(1, slot), 110)
+    held = frozenset({1})
+    assert not coordinator.is_overdue(149, held)
+    assert coordinator.handle(Overdue(50, held), 149) == []
+    assert coordinator.is_overdue(150, held)
+    assert not coordinator.is_overdue(150), "nor if its metadata is being written"
+
+    aborted, discard, fail = coordinator.handle(Overdue(50, held), 150)
+
+    assert isinstance(aborted, NotifyAborted)
+    assert (aborted.checkpoint_id, aborted.reason) == (1, FailureReason.EXPIRED)
+    assert "user code has not returned for 50 ms" in aborted.message
+    assert discard == Discard(1)
+    assert isinstance(fail, FailJob)
+    assert coordinator.pending() == []
+
+
+def test_an_acknowledged_one_outlasts_an_epoch_that_is_only_long() -> None:
+    coordinator = started(timeout=50, tolerable_failures=0)
+    coordinator.handle(BarrierReached(), 100)
+    for slot in SLOTS:
+        coordinator.handle(SlotAcknowledged(1, slot), 110)
+    held = frozenset({1})
+
+    assert coordinator.handle(Overdue(30, held), 150) == []
+
+    assert not coordinator.is_overdue(169, held)
+    assert coordinator.is_overdue(170, held), "what has blocked for 30 ms has by then blocked for 50"
+    assert coordinator.handle(Overdue(0, held), 170) == []
+    assert not coordinator.is_overdue(219, held)
+    assert coordinator.pending() == [1]
+
+
 def test_one_whose_metadata_is_being_written_does_not_expire() -> None:
     coordinator = started(timeout=50)
     coordinator.handle(BarrierReached(), 100)
