@@ -471,8 +471,7 @@ class SlotHost:
     def _publish(self, descriptor: StateDescriptor, backend: KeyedStateBackend, uid: str) -> None:
         name = descriptor.get_queryable_state_name()
         assert name is not None
-        known = self.queryable.get(name)
-        if known is not None and known[2] != uid:
+        if name in self.queryable:
             raise IllegalStateError(
                 f"Two states are published under the queryable name '{name}'. Names must be unique in a job."
             )

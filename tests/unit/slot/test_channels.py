@@ -177,6 +177,18 @@ def test_every_operator_is_cut_on_its_own_and_the_last_one_completes_the_slot(sl
     assert slot.cuts == [1]
 
 
+def test_a_barrier_is_as_late_as_the_first_channel_that_brings_it(slot):
+    slot.clock.advance(5)
+    slot.barrier(0, 1)
+    slot.clock.advance(100)
+    slot.barrier(1, 1)
+
+    times = slot.host.barrier_times(1)
+
+    assert [each.start_delay_ms for each in times.values()] == [5, 5]
+    assert slot.host.barrier_times(1) == {}, "they are told once"
+
+
 def test_an_abort_lets_held_frames_go_on_and_late_barriers_mean_nothing(slot):
     slot.barrier(0, 1)
     waiting = slot.frame(0, "a")

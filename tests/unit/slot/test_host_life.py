@@ -281,6 +281,18 @@ def test_listeners_hear_of_checkpoints_that_complete_and_of_those_given_up(host)
     assert EVENTS == ["complete 3 first", "complete 3 second", "aborted 4 first", "aborted 4 second"]
 
 
+def test_only_what_is_deployed_is_published(host):
+    deploy(host, plan_of("old"))
+    assert list(host.published()) == ["counts of old"]
+
+    deploy(host, plan_of("new"), attempt=1)
+    assert list(host.published()) == ["counts of new"]
+
+    host.reset()
+    assert not host.published()
+    assert not host.queryable
+
+
 def test_two_operators_cannot_publish_one_name(host):
     environment = StreamExecutionEnvironment.get_execution_environment(Configuration())
     environment.set_parallelism(1)
@@ -291,4 +303,25 @@ def test_two_operators_cannot_publish_one_name(host):
     graph, settings, _ = environment._prepared("job")
 
     with pytest.raises(ExecutionError, match="published under the queryable name 'counts of same'"):
+        deploy(host, build_plan(graph, settings, JOB))
+
+
+class Pair(Count):
+    """Has two states, both published under one name."""
+
+    def open(self, runtime_context: Any) -> None:
+        super().open(runtime_context)
+        other = ValueStateDescriptor("other", Types.LONG())
+        other.set_queryable(f"counts of {self.name}")
+        runtime_context.get_state(other)
+
+
+def test_two_states_of_one_operator_cannot_publish_one_name(host):
+    environment = StreamExecutionEnvironment.get_execution_environment(Configuration())
+    environment.set_parallelism(1)
+    keyed = environment.from_collection(["a"]).key_by(lambda value: value, Types.STRING())
+    keyed.process(Pair("pair"), Types.LONG()).uid("pair").print()
+    graph, settings, _ = environment._prepared("job")
+
+    with pytest.raises(ExecutionError, match="published under the queryable name 'counts of pair'"):
         deploy(host, build_plan(graph, settings, JOB))
