@@ -5,6 +5,7 @@
   it was noticing the loss and starting the attempt (launching a slot, restoring both, rewinding the source). Without
   and with a spare slot (`slotmanager.redundant-taskmanager-num`);
 - one slot is stopped with SIGSTOP: time until it is given up, beside its `heartbeat.timeout`.
+Then PyFlink behind a failure of its function, in the same session (`suite/worker_flink.py`): its processes live on.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ import jobs
 import psutil
 from jobs import RunningJob, attach, discard, endless_rows, environment
 from measure import EpochLog, Table, epoch_log, median, progress, spread, tuned_session
+from suite.peers import run_case
 from suite.work import Rows
+from suite.worker import Case
 
 from tidemark import RestartStrategies
 
 EPOCH_ROWS = 100_000
 TARGET_S = 3.0
 HEARTBEAT_S = 3.0
+PEER_S = 900.0
+SYSTEMS = ("tidemark", "pyflink")
 
 
 def start(spark: Any, log: EpochLog, folder: Path, backend: str, rows: Rows, spares: int = 1) -> RunningJob:
@@ -82,12 +87,26 @@ def recovery(job: RunningJob, sent: int) -> tuple[float, float, float]:
     return noticed, attempt.seconds, epoch.ended - began
 
 
+def pyflink(table: Table, backend: str, keys: int) -> None:
+    """What PyFlink's thread mode takes, or why there is no figure."""
+    table.title(f"PyFlink, thread mode, {backend}, a function fails")
+    found = run_case(
+        Case("flink-thread", "recovery", keys=keys, backend=backend, checkpoint_ms=2_000), PEER_S
+    )
+    if "error" in found:
+        table.row(f"no figure: {found['error']}", "")
+    else:
+        table.row("every subtask has a record again", f"{found['first_s']:.2f} s")
+        table.row("next 100,000 records done", f"{found['recovery_s']:.2f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--backends", nargs="+", default=["heap", "rocksdb"])
     parser.add_argument("--spares", nargs="+", type=int, default=[0, 1])
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     # Slots do not have this module.
@@ -98,7 +117,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="tidemark-bench-"))
     try:
         with epoch_log() as log:
-            for backend, spares in product(arguments.backends, arguments.spares):
+            ours = product(arguments.backends, arguments.spares) if "tidemark" in arguments.systems else ()
+            for backend, spares in ours:
                 progress(f"{backend}: {arguments.keys:,} keys, {spares} spare")
                 place = folder / f"{backend}-{spares}"
                 place.mkdir()
@@ -118,6 +138,9 @@ def main() -> None:
                 noticed, _, _ = recovery(job, signal.SIGSTOP)
                 table.row(f"frozen slot given up (timeout {HEARTBEAT_S:.0f} s)", f"{noticed:.2f} s")
                 job.client.cancel().result(120)
+        for backend in arguments.backends if "pyflink" in arguments.systems else ():
+            progress(f"PyFlink, {backend}: {arguments.keys:,} keys")
+            pyflink(table, backend, arguments.keys)
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -47,6 +47,8 @@ from suite.work import LIST_LENGTH, MAP_KEYS, ROWS_PER_MS, RULES, WINDOW_MS, Row
 from suite.worker import Case, answer, timed
 
 FEW = 1_000
+AFTER_FAILURE = 100_000
+"""Records behind a failure that have to be done until the job counts as recovered."""
 LATENCY_OPTIONS = {"python.fn-execution.bundle.time": 10, "execution.buffer-timeout.interval": "5 ms"}
 MINIMUM_S = 2.0
 """Differences of two jobs' times below this say nothing."""
@@ -119,6 +121,34 @@ class SubCounts(KeyedProcessFunction):
         self.counts.put(sub, count)
         if count % 10 == 0 and key % self.sample == 0:
             yield key * MAP_KEYS + sub, count
+
+
+class FailsOnce(KeyedProcessFunction):
+    """Sums, fails at one record of the first attempt, and notes when that was and when it went on."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self.fails_at, self.folder = fails_at(case), str(folder)
+        self.due = AFTER_FAILURE // case.slots
+        self.seen = 0
+
+    def open(self, runtime_context: Any) -> None:
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
+        self.subtask = uuid.uuid4().hex
+        self.again = os.path.exists(os.path.join(self.folder, "failed"))
+
+    def note(self, name: str) -> None:
+        Path(self.folder, name).write_text(repr(time.time()))
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[tuple[int, int]]:
+        self.total.update((self.total.value() or 0) + value)
+        if self.again:
+            self.seen += 1
+            if self.seen in (1, self.due):
+                self.note(f"{'first' if self.seen == 1 else 'done'}-{self.subtask}")
+        elif value == self.fails_at:
+            self.note("failed")
+            raise RuntimeError("this failure is wanted")
+        yield from ()
 
 
 class MatchRules(KeyedBroadcastProcessFunction):
@@ -318,11 +348,42 @@ def latency(case: Case, folder: Path) -> dict[str, Any]:
     return figures_of(noted_ages(folder), sent)
 
 
+def fails_at(case: Case) -> int:
+    """Every key has state by then, in several checkpoints."""
+    return case.keys + case.keys // 10
+
+
+def recovery(case: Case, folder: Path) -> dict[str, Any]:
+    """A function fails once: seconds until every subtask has a record again, and until many are done."""
+    restarts = {
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "3",
+        "restart-strategy.fixed-delay.delay": "0 s",
+        "execution.state-recovery.from-local": "true",
+    }
+    env = environment(replace(case, options=restarts), folder)
+    source = NumberSequenceSource(0, fails_at(case) + 4 * AFTER_FAILURE)
+    numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers", Types.LONG())
+    keys = case.keys
+    numbers.key_by(lambda number: number % keys, Types.LONG()).process(
+        FailsOnce(case, folder), pair()
+    ).print()
+    env.execute("recovery")
+    failed = float((folder / "failed").read_text())
+    first, done = (
+        max(float(note.read_text()) for note in folder.glob(f"{name}-*")) - failed
+        for name in ("first", "done")
+    )
+    return {"first_s": first, "recovery_s": done}
+
+
 def measure(case: Case) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="bench-flink-"))
     try:
         if case.state == "latency":
             return latency(case, folder)
+        if case.state == "recovery":
+            return recovery(case, folder)
         if case.state == "kafka":
             return kafka_work.figures(case, lambda topic: run_kafka(case, topic, folder))
         few = Rows(FEW, case.keys, case.kind, built_for=case.records)
