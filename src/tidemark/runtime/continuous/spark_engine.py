@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.errors import ConfigError, ExecutionError
 from tidemark.plan.job_plan import JobPlan
 from tidemark.protocol.tasks import TaskCommand, TaskDirective, TaskEvent, TaskLost
+from tidemark.runtime.continuous.cores import ExecutorLoad, may_all_start
 from tidemark.runtime.continuous.spark_task import TaskMessage, endless_function
 from tidemark.runtime.continuous.task_links import TaskLinks
 from tidemark.runtime.slot_limits import SlotLimits
@@ -25,11 +26,11 @@ __all__ = ["ContinuousSparkEngine"]
 _log = logging.getLogger(__name__)
 
 _START_S = 30.0
-"""How long some tasks of a submitted Spark job may wait before cores are taken to be missing."""
+"""How long some tasks of a submitted Spark job may wait before it is looked whether there are cores for them."""
 _LOOK_S = 0.5
 """How often Spark is asked how many tasks it has started."""
 _CONNECT_S = 600.0
-"""How long Spark and its workers may take to get ready; only a machine that is much too busy is that slow."""
+"""How long they may take to connect where there are cores; only a machine that is much too busy is that slow."""
 _GRACE_S = 1.0
 """How long tasks may take to end by themselves before their Spark job is cancelled; workers that end stay warm."""
 
@@ -109,10 +110,12 @@ class ContinuousSparkEngine(SparkEngine):
             now = time.monotonic()
             if now >= look:
                 look = now + _LOOK_S
+                late = submitted is not None and now - submitted > _START_S
+                executors = job.executors() if late else []
                 started = job.started()
                 if submitted is None and started is not None:
                     submitted = now
-                if submitted is not None and now - submitted > _START_S and (started or 0) < directive.tasks:
+                if late and not may_all_start(directive.tasks, started or 0, executors, job.settings()):
                     raise self._too_few(started or 0, directive)
             if now - begun > _CONNECT_S:
                 raise ExecutionError(
@@ -226,6 +229,16 @@ class _SparkJob:
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
         active = [stage.numActiveTasks for stage in stages if stage is not None]
         return sum(active) if active else None
+
+    def executors(self) -> list[ExecutorLoad]:
+        """Where Spark runs tasks."""
+        found = self._session.sparkContext._jsc.sc().statusStore().executorList(True)
+        each = [found.apply(at) for at in range(found.size())]
+        return [ExecutorLoad(executor.totalCores(), executor.activeTasks()) for executor in each]
+
+    def settings(self) -> dict[str, str]:
+        """What was set when Spark started."""
+        return dict(self._session.sparkContext.getConf().getAll())
 
     def join(self, seconds: float) -> bool:
         """Wait for its end; whether it has come."""
