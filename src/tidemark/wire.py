@@ -294,6 +294,9 @@ def connect(
         sock = _dial(address, deadline, tls)
     except OSError as exc:
         raise WireClosed(f"Cannot reach {address}: {_told(exc)}") from exc
+    except (ValueError, OverflowError) as exc:
+        # An address may come out of a file that anybody wrote.
+        raise WireClosed(f"Cannot reach {address[:200]!r}, which is no address: {exc}") from exc
     try:
         _prove(sock, token, address, deadline)
         sock.settimeout(None)

@@ -351,7 +351,7 @@ def test_what_strangers_named_or_wrote_does_not_steer_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = TextRenderer()
-    text.jobs([_summary(name=STEERING)])
+    text.jobs([_summary(name=STEERING), _summary(status=STEERING)])
     text.job({**_summary(name=STEERING, failure=STEERING), "end_time": 1})
     text.erased(ErasedKey("/new", {(STEERING, STEERING): 1}))
     text.check_report(CheckReport("/old", [StateVerdict(STEERING, STEERING, "value", Verdict.NEW, STEERING)]))

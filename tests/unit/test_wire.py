@@ -453,3 +453,9 @@ def test_a_connection_beyond_a_thousand_descriptors_can_be_looked_at():
     finally:
         pair[0].close()
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("address", ["", "NaN", "tcp:", "tcp:127.0.0.1:99999999", "tcp:a..b:1", "unix:/a\0b"])
+def test_what_is_no_address_cannot_be_reached(address: str) -> None:
+    with pytest.raises(WireClosed, match="Cannot reach"):
+        connect(address, b"token", 5)

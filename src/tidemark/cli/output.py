@@ -182,7 +182,7 @@ class TextRenderer(Renderer):
         """One line each: start time, id, name, status."""
         for job in jobs:
             start = date_time(job["start_time"])
-            status = click.style(job["status"], fg=_COLOURS.get(job["status"]))
+            status = click.style(visible(job["status"]), fg=_COLOURS.get(job["status"]))
             click.echo(visible(f"{start} : {job['job_id']} : {job['name']} ") + f"({status})")
         if not jobs:
             click.echo("There are no such jobs.")
