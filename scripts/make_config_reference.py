@@ -28,7 +28,7 @@ Every key tidemark reads. Highest first, what wins:
 1. setters in the program (`env.enable_checkpointing(1000)`, `env.set_parallelism(4)` ...),
 2. the `Configuration` given to `StreamExecutionEnvironment.get_execution_environment(configuration)`,
 3. environment variables, and `tidemark run -D key=value`, which sets them,
-4. `tidemark-conf.yaml`, else `flink-conf.yaml`, in `$TIDEMARK_CONF_DIR`, else in `./conf`,
+4. `tidemark-conf.yaml`, else `flink-conf.yaml`, in `$TIDEMARK_CONF_DIR`, else in `./conf` if that is yours or root's,
 5. the default below.
 
 The environment variable of a key is `TIDEMARK_` and the key in capitals with `_` for every dot and dash:

@@ -5,7 +5,8 @@ the configuration file, the default of the option table. A layer that sets an op
 hides all spellings of it in the layers below; inside one layer the newer spelling wins.
 
 File: `tidemark-conf.yaml`, else `flink-conf.yaml`, in the directory named by `TIDEMARK_CONF_DIR`, else
-in `./conf`. Lines are `key: value` or `key = value`, flat or nested by indentation; `#` starts a
+in `./conf`, where it must belong to this user or root, since settings say what code runs. Lines are
+`key: value` or `key = value`, flat or nested by indentation; `#` starts a
 comment; block and `[a, b]` lists are joined with commas. Keys the table does not know are kept.
 
 Environment: `TIDEMARK_` and the key in upper case with every dot and dash as underscore
@@ -113,7 +114,8 @@ def load_file_configuration(
         environ: Stands in for the process environment.
 
     Raises:
-        ConfigError: The named directory does not exist, or the file does not parse.
+        ConfigError: The named directory does not exist, the file does not parse, or nobody named it and it is
+            somebody else's.
     """
     named = directory or (os.environ if environ is None else environ).get(CONF_DIR_VARIABLE)
     if named is not None and not Path(named).is_dir():
@@ -124,6 +126,8 @@ def load_file_configuration(
     for name in _FILE_NAMES:
         path = Path(named or "conf") / name
         if path.is_file():
+            if named is None:
+                _check_owner(path)
             try:
                 # Some editors begin a file with a byte order mark.
                 text = path.read_text(encoding="utf-8-sig")
@@ -131,6 +135,17 @@ def load_file_configuration(
                 raise ConfigError(f"{path} is not text in UTF-8 ({exc}). Save it as such.") from exc
             return parse_conf(text, str(path))
     return Configuration()
+
+
+def _check_owner(path: Path) -> None:
+    """Whoever may write in the current directory, `/tmp` say, must not configure what its visitors run."""
+    for each in (path.parent, path):
+        for status in (each.lstat(), each.stat()):
+            if status.st_uid not in (os.geteuid(), 0):
+                raise ConfigError(
+                    f"{each} belongs to user {status.st_uid}, not to user {os.geteuid()}, who runs this, and its "
+                    f"settings say what code runs. If you trust it, set {CONF_DIR_VARIABLE}={path.parent}."
+                )
 
 
 def environment_variable(key: str) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,30 @@ def test_directory_comes_from_the_variable_or_is_conf(
     (tmp_path / "other").mkdir()
     monkeypatch.setenv("TIDEMARK_CONF_DIR", str(tmp_path / "other"))
     assert load_file_configuration().to_dict() == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("whose", ["conf", "conf/tidemark-conf.yaml", "conf/link"])
+def test_a_file_of_somebody_else_in_the_current_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = tmp_path / "conf"
+    directory.mkdir()
+    file = directory / "tidemark-conf.yaml"
+    if whose == "conf/link":
+        (directory / "ours.yaml").write_text("spark.plugins: theirs.Plugin\n")
+        file.symlink_to("ours.yaml")
+        whose = "conf/tidemark-conf.yaml"
+    else:
+        file.write_text("spark.plugins: theirs.Plugin\n")
+    os.chown(tmp_path / whose, 65534, 65534, follow_symlinks=False)
+
+    with pytest.raises(ConfigError, match=f"{whose} belongs to user 65534.*TIDEMARK_CONF_DIR=conf"):
+        load_file_configuration(environ={})
+
+    trusted = load_file_configuration(environ={"TIDEMARK_CONF_DIR": "conf"})
+    assert trusted.to_dict()["spark.plugins"] == "theirs.Plugin"
 
 
 def test_named_directory_must_exist(tmp_path: Path) -> None:
