@@ -342,7 +342,7 @@ def test_closing_drops_strangers_and_clients_and_frees_everything(tmp_path):
     until(lambda: descriptors() == gets_nothing, "closing every socket")
 
 
-def test_requests_under_way_may_answer_within_the_grace():
+def test_requests_under_way_may_answer_within_the_grace_of_which_no_more_is_used_than_they_need():
     asked, answer = threading.Event(), threading.Event()
 
     def slowly(connection, header, body):
@@ -357,9 +357,12 @@ def test_requests_under_way_may_answer_within_the_grace():
     asked.wait(DEADLINE_S)
     threading.Timer(0.05, answer.set).start()
 
-    server.close(DEADLINE_S)
+    closing = threading.Thread(target=server.close, args=(10 * DEADLINE_S,), daemon=True)
+    closing.start()
 
     assert client.receive() == ("done", b"")
+    closing.join(DEADLINE_S)
+    assert not closing.is_alive()
     client.close()
 
 

@@ -15,7 +15,7 @@ from tidemark.errors import CheckpointError, ConfigError, FailureReason, Tidemar
 from tidemark.rpc import EVENT, MSGPACK, Client, Connections, Handlers, Pool, Server, Unreachable
 from tidemark.rpc.codecs import restore_error
 from tidemark.slot.control import SLOT_CONTROL
-from tidemark.wire import Connection, WireClosed, connect, listen
+from tidemark.wire import Connection, FrameTooLargeError, WireClosed, connect, listen
 
 
 def refuse(_payload: Any) -> None:
@@ -177,6 +177,50 @@ def test_a_pool_uses_a_connection_again_after_results_and_errors_but_not_after_a
         pool.close()
         with pytest.raises(Unreachable):
             pool.call(address, "echo", 3, DEADLINE_S)
+
+
+def test_a_pool_uses_a_connection_again_after_a_request_that_was_too_large_to_send():
+    connections: set[int] = set()
+
+    def respond(connection: Connection, header: Any, body: bytearray) -> None:
+        connections.add(id(connection))
+        Handlers(MSGPACK, echo=lambda x: x)(connection, header, body)
+
+    with served(respond) as address:
+        pool = Pool(TOKEN, MSGPACK, max_body=100)
+        assert pool.call(address, "echo", 1, DEADLINE_S).result() == 1
+        with pytest.raises(FrameTooLargeError):
+            pool.call(address, "echo", "x" * 101, DEADLINE_S)
+
+        assert pool.call(address, "echo", 2, DEADLINE_S).result() == 2
+        assert len(connections) == 1
+        pool.close()
+
+
+@pytest.mark.parametrize(
+    ("answers", "patience_s", "error", "message"),
+    [(True, DEADLINE_S, WireClosed, "no answer of ours"), (False, 0.05, TimeoutError, "timed out")],
+    ids=["one that is not ours", "none in time"],
+)
+def test_a_pool_closes_a_connection_whose_answer_did_not_come(answers, patience_s, error, message):
+    heard: list[str] = []
+
+    def respond(connection: Connection, header: Any, body: bytearray) -> None:
+        if answers:
+            connection.send("no answer of ours")
+        try:
+            connection.receive()
+        except WireClosed:
+            heard.append("closed")
+            raise
+
+    with served(respond) as address:
+        pool = Pool(TOKEN, MSGPACK)
+        with pytest.raises(error, match=message):
+            pool.call(address, "echo", 1, patience_s).result()
+
+        until(lambda: heard == ["closed"], "the other end hears of it while the pool is open")
+        pool.close()
 
 
 def test_a_discarded_connection_is_closed_and_one_given_back_is_taken_again():

@@ -392,6 +392,17 @@ def test_expired_units_stay_out_of_full_snapshots_only(make: Make, clock: Manual
     assert backend.num_entries("v") == 5
 
 
+def test_lists_that_live_are_in_full_snapshots_whatever_the_year(make: Make, clock: ManualClock) -> None:
+    clock.set(1_800_000_000_000)
+    backend = make()
+    fill(backend, range(3), ttl=True)
+
+    [table] = [table for table in backend.cut().tables() if table.meta.name == "l"]
+
+    rows = [row for batch in table.batches() for row in batch.to_pylist()]
+    assert {row["key"]: row["value"] for row in rows} == {key: [f"a{key}", f"b{key}"] for key in range(3)}
+
+
 @dataclass
 class Point:
     x: int
