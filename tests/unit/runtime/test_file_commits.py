@@ -7,7 +7,7 @@ import gc
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -923,8 +923,12 @@ class Dying(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     steps: ClassVar[float] = math.inf
+    meanwhile: ClassVar[list[Callable[[], Any]]] = []
+    """What others do while the next rename is on its way."""
 
     def mv(self, path1: str, path2: str, **options: Any) -> None:
+        while self.meanwhile:
+            self.meanwhile.pop()()
         self._step()
         super().mv(path1, path2, **options)
 
@@ -963,6 +967,17 @@ def test_a_driver_that_dies_amid_its_renames_has_noted_that_it_began(dying: str)
         new_sink(dying, "behind", snapshot("first", 1))
     new_sink(dying, "second", snapshot("first", 2)).restore(2, second)
     assert len([path for path in Dying.store if "/." not in path]) == 3
+
+
+def test_a_driver_that_is_overtaken_between_its_check_and_the_rename_is_told_so(dying: str) -> None:
+    sink = new_sink(dying)
+    sink.restore(None, b"")
+    prepared_by(sink, dying, 1, "a")
+    Dying.meanwhile.append(lambda: new_sink(dying, "second", snapshot("first", 1)))
+
+    with pytest.raises(FencedError, match="Job second, started from a snapshot of the same lineage"):
+        sink.commit(1)
+    assert not [path for path in Dying.store if "/." not in path]
 
 
 class Uploads(AbstractFileSystem):
