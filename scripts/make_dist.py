@@ -36,13 +36,12 @@ def build(directory: Path, epoch: int) -> list[Path]:
             _copy(ROOT / name, tree / name)
         # In a process of its own: the backend works in the current directory and keeps what it has imported.
         program = "from setuptools import build_meta as b; b.build_sdist('../out'); b.build_wheel('../out')"
-        subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=tree,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            env=_environment(epoch),
+        built_by = subprocess.run(
+            [sys.executable, "-c", program], cwd=tree, capture_output=True, text=True, env=_environment(epoch)
         )
+        if built_by.returncode:
+            # Else it only warns of patterns that match nothing, because the copy holds nothing to leave out.
+            sys.exit(built_by.stdout + built_by.stderr)
         made = []
         for built in sorted(Path(scratch, "out").iterdir()):
             normal = _normal_wheel if built.suffix == ".whl" else _normal_sdist

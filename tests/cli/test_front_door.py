@@ -67,6 +67,19 @@ def test_the_doctor_refuses_a_home_that_is_a_link(tide: Command, home: Path, tmp
     assert "TIDEMARK_HOME" in result.stdout
 
 
+def test_a_new_project_names_a_command_that_can_be_typed(
+    tide: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Path(sys.executable).with_name("tidemark")
+    next_step = {}
+    for where, folders in (("active", [script.parent, "/usr/bin"]), ("not active", ["/usr/bin"])):
+        monkeypatch.setenv("PATH", os.pathsep.join([str(folder) for folder in folders]))
+        next_step[where] = tide("new", tmp_path / where.replace(" ", "-")).stderr
+
+    assert "&& tidemark run job.py" in next_step["active"]
+    assert f"&& {script} run job.py" in next_step["not active"]
+
+
 def test_a_new_project_runs_and_its_test_passes(tide: Command, tmp_path: Path) -> None:
     project = tmp_path / "shop"
     # A project inside of another one, as that of the tutorial in a clone of ours, is a project of its own.

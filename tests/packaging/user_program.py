@@ -44,6 +44,10 @@ def main() -> None:
     words = env.from_collection(["a", "b", "a"], Types.STRING())
     words.key_by(lambda word: word, Types.STRING()).process(Count(), Types.LONG()).uid("count").print()
     env.execute("typed")
+    with words.execute_and_collect() as found:
+        first: str = next(found)
+    some: list[str] = words.execute_and_collect("some", limit=2)
+    print(first, len(some))
 
 
 def wrong(env: StreamExecutionEnvironment, count: ValueState[int]) -> None:

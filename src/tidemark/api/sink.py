@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tidemark.api.collect import CloseableIterator, CollectBuffer
 from tidemark.api.connectors.base import Sink
@@ -104,6 +104,17 @@ class SinkMethods:
         checkpointing for exactly-once delivery, as every file sink does.
         """
         return self._environment._spark_bridge().stream_of(self)
+
+    @overload
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: None = None
+    ) -> CloseableIterator: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[Any]: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None, limit: int) -> list[Any]: ...
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None

@@ -196,9 +196,9 @@ def _warn_about_sources(graph: Graph) -> None:
 def _warn_about_upgrades(graph: Graph) -> None:
     """Say once what is cheap to mend now and expensive when there are snapshots that somebody needs."""
     stateful = [node for node in graph.nodes.values() if _keeps_state(node)]
-    nameless = [node.name for node in stateful if node.uid is None and node.uid_hash is None]
+    nameless = [_called(node) for node in stateful if node.uid is None and node.uid_hash is None]
     untyped = [
-        node.name
+        _called(node)
         for node in stateful
         if any(edge.ship is Ship.HASH and edge.key_type is None for edge in node.inputs)
     ]
@@ -240,8 +240,16 @@ def _is_checkpointed(function: object) -> bool:
     return isinstance(function, CheckpointedFunction | ListCheckpointed)
 
 
+def _called(node: Node) -> str:
+    """Its name, and the class of the user's function: most operators of a program have the names we gave them."""
+    function = getattr(node.spec, "function", None)
+    return (
+        f"'{node.name}' ({type(function).__name__})" if isinstance(function, Function) else f"'{node.name}'"
+    )
+
+
 def _listed(names: list[str]) -> str:
-    some = ", ".join(f"'{name}'" for name in names[:_NAMED])
+    some = ", ".join(names[:_NAMED])
     return some if len(names) <= _NAMED else f"{some} and {len(names) - _NAMED} more"
 
 

@@ -18,7 +18,7 @@ import click
 
 from tidemark.cli import snapshot_text
 from tidemark.cli.job_text import job_table
-from tidemark.cli.text import columns, date_time, duration, size, visible
+from tidemark.cli.text import columns, date_time, duration, own_command, size, visible
 from tidemark.errors import TidemarkError
 
 if TYPE_CHECKING:
@@ -389,7 +389,7 @@ class TextRenderer(Renderer):
     def project(self, path: str, files: list[str]) -> None:
         """The files, and what to do next."""
         _echo(files)
-        click.echo(f"Next: cd {path} && tidemark run job.py", err=True)
+        click.echo(f"Next: cd {path} && {own_command()} run job.py", err=True)
 
     def certificates(self, settings: dict[str, str]) -> None:
         """Lines for a configuration file."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-__all__ = ["columns", "date_time", "duration", "size", "visible"]
+__all__ = ["columns", "date_time", "duration", "own_command", "size", "visible"]
 
 
 def date_time(millis: int | None) -> str:
@@ -49,6 +52,15 @@ def columns(rows: Iterable[Sequence[Any]], indent: str = "") -> list[str]:
         (indent + "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)])).rstrip()
         for row in texts
     ]
+
+
+def own_command() -> str:
+    """How to call `tidemark` from any directory of this shell: by its name if that is ours, else by its path."""
+    script = Path(sys.executable).with_name("tidemark")
+    found = shutil.which(script.name)
+    if not script.exists() or (found is not None and script.samefile(found)):
+        return script.name
+    return str(script)
 
 
 def visible(line: str) -> str:

@@ -260,7 +260,7 @@ def test_what_makes_upgrades_expensive_is_told_in_one_warning(env, caplog):
 
     (said,) = upgrade_warnings(caplog)
     assert "No uid: 'largest', 'all'. " in said
-    assert "Keys without a type: 'kept'. " in said
+    assert "Keys without a type: 'kept' (Keep). " in said
 
 
 @pytest.mark.parametrize("interval", [None, 1000])
