@@ -156,6 +156,11 @@ class ColumnReduceOperator(ReduceOperator):
             self._state.write(keys, self._shape.serializer.to_arrow(list(recent.values())))
             backend.end_batch()
 
+    def erase_key(self, key: bytes) -> dict[str, int]:
+        """Forget a key, given by its canonical bytes; rows of each state that held any."""
+        self._settle()
+        return super().erase_key(key)
+
     def cut(self, checkpoint_id: int, timestamp: int, *, incremental: Increment | None = None) -> OperatorCut:
         """Freeze the state with all that small batches wrote, which is bounded."""
         self._settle()
