@@ -28,6 +28,7 @@ LIMIT = 12_000
 
 LIBRARY = """
 import time
+from pathlib import Path
 
 from tidemark import *
 
@@ -61,10 +62,11 @@ class Numbers(SourceFunction, CheckpointedFunction):
 
 class Count(KeyedProcessFunction):
     def open(self, runtime_context):
+        self.first = int(Path("tables/first.txt").read_text())
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
 
     def process_element(self, value, ctx):
-        self.count.update((self.count.value() or 0) + 1)
+        self.count.update((self.count.value() or self.first - 1) + 1)
         yield ctx.get_current_key(), self.count.value()
 """
 
@@ -186,6 +188,8 @@ def test_a_lost_worker_and_a_new_one_lose_and_repeat_nothing(
     shared.mkdir()
     with zipfile.ZipFile(tmp_path / "userlib.zip", "w") as library:
         library.writestr("userlib.py", LIBRARY)
+    with zipfile.ZipFile(tmp_path / "shop.zip", "w") as archive:
+        archive.writestr("first.txt", "1")
     program = tmp_path / "job.py"
     program.write_text(PROGRAM.format(mode=mode, folder=str(shared), limit=LIMIT))
     cluster.add_worker()
@@ -195,7 +199,8 @@ def test_a_lost_worker_and_a_new_one_lose_and_repeat_nothing(
         assert driver.poll() is None, cluster.log("driver")[-4000:]
         return set(completed_checkpoints(shared / "checkpoints"))
 
-    driver = cluster.submit(program, "--py-files", str(tmp_path / "userlib.zip"))
+    shipped = ("--py-files", f"{tmp_path}/userlib.zip", "--archives", f"{tmp_path}/shop.zip#tables")
+    driver = cluster.submit(program, *shipped)
     wait_for(checkpoints)
     cluster.lose(second)
     before = checkpoints()

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import invalidate_caches
 from typing import Any
@@ -21,9 +22,12 @@ from tidemark.errors import ConfigError
 from tidemark.paths import is_local, local_path
 from tidemark.scratch import ScratchDirectory, scratch_for_life
 
-__all__ = ["LocalArtifacts", "ship_artifacts", "wants_directory"]
+__all__ = ["SHIPPED_BY_SPARK", "LocalArtifacts", "ship_artifacts", "wants_directory"]
 
 _log = logging.getLogger(__name__)
+
+SHIPPED_BY_SPARK = ("spark.archives", "spark.files")
+"""Settings with which Spark itself ships files: `--archives` and `--files` of `spark-submit`."""
 
 
 def ship_artifacts(context: Any, artifacts: PythonArtifacts) -> None:
@@ -50,9 +54,11 @@ def ship_artifacts(context: Any, artifacts: PythonArtifacts) -> None:
         _log.info("The packages in %s have to be installed on every worker.", artifacts.requirements)
 
 
-def wants_directory(artifacts: PythonArtifacts) -> bool:
-    """Whether functions have to run where Spark puts shipped files."""
-    return bool(artifacts.archives or artifacts.cached_files)
+def wants_directory(artifacts: PythonArtifacts, spark: Mapping[str, str]) -> bool:
+    """Whether functions have to run where Spark puts shipped files: the job's, or those of `spark-submit`."""
+    return bool(
+        artifacts.archives or artifacts.cached_files or any(spark.get(key) for key in SHIPPED_BY_SPARK)
+    )
 
 
 class LocalArtifacts:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tidemark.api.executor import PythonArtifacts
 from tidemark.rpc import socket_base
+from tidemark.runtime.artifacts import SHIPPED_BY_SPARK
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 from tidemark.slot.allocator import FEW_ARENAS
 from tidemark.tls import TlsFiles, client_side
@@ -38,7 +39,12 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-_ALONE = ("spark.executorEnv.", "spark.executor.pyspark.memory", "spark.python.daemon.module")
+_ALONE = (
+    "spark.executorEnv.",
+    "spark.executor.pyspark.memory",
+    "spark.python.daemon.module",
+    *SHIPPED_BY_SPARK,
+)
 """What only Spark knows how to give to the processes of an executor."""
 
 

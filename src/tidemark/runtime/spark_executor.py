@@ -20,7 +20,7 @@ from tidemark.ports import parse_port_range
 from tidemark.protocol.deployment import BackendChoice
 from tidemark.rpc import socket_directory
 from tidemark.runtime.admission import admit
-from tidemark.runtime.artifacts import ship_artifacts, wants_directory
+from tidemark.runtime.artifacts import ship_artifacts
 from tidemark.runtime.continuous.choice import (
     choose_mode,
     might_be_continuous,
@@ -168,7 +168,7 @@ class SparkExecutor:
             choice = choose_mode(
                 graph, settings, cores=_cores(session, settings), obstacle=_obstacle(session)
             )
-            shipped_files = wants_directory(settings.artifacts)
+            shipped_files = launch.runs_beside_files(session)
             backend = BackendChoice.of(settings.state_backend, timed_accesses(settings.configuration))
             execution: JobExecution
             engine: SparkEngine

@@ -44,10 +44,10 @@ class SlotLauncher:
             in_driver: Whether tasks run in the driver's own JVM.
         """
         self.session = session
+        self._artifacts = settings.artifacts
         configuration = settings.configuration
         threads = server_threads_of(settings)
         self._more = {
-            "shipped_files": wants_directory(settings.artifacts),
             "query_threads": (threads.network, threads.query),
             "query_statistics": configuration.get(Options.QUERYABLE_STATISTICS),
             "allowed_classes": allowed_classes(),
@@ -59,7 +59,9 @@ class SlotLauncher:
             spark = dict(session.sparkContext.getConf().getAll())
             pythons = [str(session.sparkContext.pythonExec)]
         named = [python for python in pythons if python]
-        self.by_driver = in_driver and driver_launches(spark, settings.artifacts, named)
+        # What `spark-submit` was told only its JVM knows.
+        submitted = session is None and "PYSPARK_GATEWAY_PORT" in os.environ
+        self.by_driver = in_driver and not submitted and driver_launches(spark, settings.artifacts, named)
         spares = configuration.get(Options.SPARE_SLOTS)
         self.spares = SpareSlots(job_id, spares if self.by_driver else 0)
         if spares and not self.by_driver:
@@ -80,7 +82,12 @@ class SlotLauncher:
         if self.by_driver:
             return launch_slots_here(settings, self.spares)
         assert self.session is not None
-        return _launch(self.session, settings)
+        shipped = self.runs_beside_files(self.session)
+        return _launch(self.session, [{**setting, "shipped_files": shipped} for setting in settings])
+
+    def runs_beside_files(self, session: SparkSession) -> bool:
+        """Whether functions of the job run where Spark puts shipped files."""
+        return wants_directory(self._artifacts, dict(session.sparkContext.getConf().getAll()))
 
 
 def _launch(session: SparkSession, wanted: list[dict[str, Any]]) -> list[tuple[int, int, str]]:

@@ -60,6 +60,7 @@ def test_the_driver_launches_slots_where_a_task_would_start_the_same_process() -
     # What Spark gives to the processes of executors, or ships to them, or another interpreter, only it can give.
     assert not driver_launches({"spark.executorEnv.SHOP": "42"}, nothing, [])
     assert not driver_launches({"spark.executor.pyspark.memory": "1g"}, nothing, [])
+    assert not driver_launches({"spark.archives": "tables.zip#tables"}, nothing, [])
     assert not driver_launches({}, PythonArtifacts(files=("helper.py",)), [])
     assert not driver_launches({}, nothing, ["/bin/sh"])
     assert not driver_launches({}, nothing, ["no-such-python"])
