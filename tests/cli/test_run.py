@@ -15,6 +15,7 @@ from tests.cli.conftest import Command, process_environment, until, until_proces
 from tests.cli.programs import FAILING_JOB, SETTINGS
 
 from tidemark import Configuration, StreamExecutionEnvironment
+from tidemark.cli.detached import run_command
 from tidemark.cli.program import ProgramSettings
 from tidemark.errors import ConfigError
 from tidemark.jobs import list_jobs
@@ -210,6 +211,22 @@ def test_a_signal_ends_the_job_and_leaves_no_directory(
     assert [job.status for job in read_history()] == history
     assert list_jobs() == []
     until(lambda: not list(temporary.iterdir()))
+
+
+def test_a_background_process_imports_nothing_of_the_current_directory(tmp_path: Path) -> None:
+    shared, mine = tmp_path / "shared", tmp_path / "mine"
+    shared.mkdir()
+    mine.mkdir()
+    for name in ("click", "json", "neighbour"):
+        (shared / f"{name}.py").write_text("raise SystemExit('theirs')")
+    (mine / "neighbour.py").write_text("WORD = 'ours'")
+    (mine / "job.py").write_text("import sys, neighbour; print(neighbour.WORD, *sys.argv[1:])")
+
+    command = run_command(str(mine / "job.py"), ["--flag"], ProgramSettings(()))
+    run = subprocess.run(command, cwd=shared, env=process_environment(), capture_output=True, text=True)
+
+    assert "theirs" not in run.stderr
+    assert run.stdout.splitlines()[:1] == ["ours --flag"]
 
 
 def test_a_misspelt_key_is_refused_before_the_program_runs(tide: Command, program: Write) -> None:

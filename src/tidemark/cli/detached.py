@@ -38,7 +38,8 @@ class StartedProgram:
 def run_command(program: str, arguments: Sequence[str], settings: ProgramSettings, *flags: str) -> list[str]:
     """The command that runs a program, with the same settings, in a process of its own."""
     defines = [part for key, value in settings.values for part in ("-D", f"{key}={value}")]
-    return [sys.executable, "-m", "tidemark.cli", "run", *flags, *defines, program, *arguments]
+    # -P: what lies in the current directory, which may be /tmp, is not imported in the place of our modules.
+    return [sys.executable, "-P", "-m", "tidemark.cli", "run", *flags, *defines, program, *arguments]
 
 
 def run_detached(

@@ -232,7 +232,8 @@ def execute_program(program: str, arguments: Sequence[str]) -> Iterator[None]:
     )
     sys.modules["__main__"] = module
     sys.argv = [program, *arguments]
-    sys.path[:1] = [directory]
+    # In the place of the directory of the command, if that is there.
+    sys.path[: 0 if sys.flags.safe_path else 1] = [directory]
     # Python workers and slots import the program's neighbours too; they inherit this.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, before[3]]))
     try:

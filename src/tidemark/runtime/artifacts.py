@@ -157,8 +157,16 @@ def _installed(requirements: str, cache: str, folder: str) -> str:
         ConfigError: A package is not there or cannot be installed; says what pip said.
     """
     target = os.path.join(folder, "requirements")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
-    command += ["--no-build-isolation", "--find-links", _on_this_machine(cache), "--target", target]
+    # -P: no module of the current directory is taken for pip or one of its modules.
+    command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += [
+        "--no-index",
+        "--no-build-isolation",
+        "--find-links",
+        _on_this_machine(cache),
+        "--target",
+        target,
+    ]
     run = subprocess.run(
         [*command, "-r", _on_this_machine(requirements)], capture_output=True, text=True, check=False
     )

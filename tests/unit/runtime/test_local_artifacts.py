@@ -203,7 +203,12 @@ def add_package(value: int) -> int:
     return value + number
 
 
-def test_requirements_are_installed_from_their_cache(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+def test_requirements_are_installed_from_their_cache(
+    env: StreamExecutionEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever may write in the current directory does not decide what pip is.
+    (tmp_path / "pip.py").write_text("raise SystemExit('theirs')")
+    monkeypatch.chdir(tmp_path)
     wheel_of(tmp_path / "cache", 30)
     (tmp_path / "requirements.txt").write_text("cached-package==1.0\n")
     env.set_python_requirements(str(tmp_path / "requirements.txt"), str(tmp_path / "cache"))
