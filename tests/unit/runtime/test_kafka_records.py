@@ -14,7 +14,7 @@ from tidemark.api.connectors.base import DeliveryGuarantee
 from tidemark.api.connectors.kafka.serialization import OutgoingRecords
 from tidemark.errors import ConfigError, MetadataError, SerializationError, StorageError
 from tidemark.runtime.sinks.kafka_commits import decode_groups, encode_groups, listed_files, waits_elsewhere
-from tidemark.runtime.sinks.kafka_records import MAGIC, check_sizes, encode_frame, read_staged
+from tidemark.runtime.sinks.kafka_records import MAGIC, check_sizes, encode_frame, read_staged, send
 from tidemark.runtime.sinks.staged_files import StagedFile, encode_commits
 
 FULL = OutgoingRecords(
@@ -103,6 +103,48 @@ def test_a_snapshot_that_lists_anything_else_is_refused(data: bytes) -> None:
 def test_files_that_no_sink_stages_are_not_looked_for(path: str) -> None:
     with pytest.raises(MetadataError, match="do not restore snapshots you do not trust"):
         waits_elsewhere("/s", StagedFile(path, "/s/f", 1, 1, ""), "uid")
+
+
+class Producer:
+    """Takes records as the client library does; None and what it takes for none are the same."""
+
+    def __init__(self) -> None:
+        self.produced: list[tuple[Any, ...]] = []
+
+    def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: Any = None,
+        on_delivery: Any = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        self.produced.append((topic, value, key, partition, timestamp, headers))
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({}, (None, -1, 0, None)),
+        ({"keys": [b"k"]}, (b"k", -1, 0, None)),
+        ({"timestamps": [7]}, (None, -1, 7, None)),
+        ({"headers": [[("h", b"x")]]}, (None, -1, 0, [("h", b"x")])),
+        ({"partitions": [3]}, (None, 3, 0, None)),
+        ({"keys": [b"k"], "partitions": [None], "headers": [[]]}, (b"k", -1, 0, None)),
+    ],
+)
+def test_whatever_a_record_has_goes_with_it(given: dict[str, Any], sent: tuple[Any, ...]) -> None:
+    producer = Producer()
+
+    send(producer, OutgoingRecords("t", [b"v"], **given), lambda: None)
+
+    assert producer.produced == [("t", b"v", *sent)]
 
 
 def test_sizes_count_key_value_and_headers() -> None:
