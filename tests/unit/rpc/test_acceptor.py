@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import select
 import selectors
@@ -272,6 +273,32 @@ def test_newcomers_that_cannot_be_taken_over_keep_nobody_waiting():
     # A pause of a second for each of them would be longer than an honest client waits.
     assert gets_through(address)
     assert not offering.useless
+    server.close()
+
+
+class Exhausted(socket.socket):
+    """A listener of a process that has no descriptor left, until it is told otherwise."""
+
+    def accept(self):
+        self.refused += 1
+        if self.exhausted:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_without_descriptors_the_acceptor_asks_now_and_then_and_goes_on_when_there_are_some():
+    listener, address = listen("tcp:127.0.0.1:0")
+    exhausted = Exhausted(fileno=listener.detach())
+    exhausted.refused, exhausted.exhausted = 0, True
+    server = Server([exhausted], TOKEN, echo, name="Exhausted")
+    with stranger(address) as waiting:
+        until(lambda: exhausted.refused > 2)
+        assert not select.select([waiting], [], [], 1.0)[0]
+        assert exhausted.refused < 20, "it waits ever longer, up to a second"
+
+        exhausted.exhausted = False
+        assert len(waiting.recv(32)) == 32
+    assert gets_through(address)
     server.close()
 
 
