@@ -29,7 +29,7 @@ from tidemark.jobs import registry_directory
 from tidemark.paths import absolute
 from tidemark.ports import parse_port_range
 from tidemark.private_files import private_directory
-from tidemark.runtime.session import GET_JAVA, OLDEST_JAVA, java_command, java_version
+from tidemark.runtime.session import GET_JAVA, OLDEST_JAVA, java_command, java_version, no_java
 
 __all__ = ["Finding", "Verdict", "examine"]
 
@@ -97,7 +97,8 @@ def _packages(_configuration: Configuration) -> Iterator[Finding]:
 def _java(_configuration: Configuration) -> Iterator[Finding]:
     command = java_command(os.environ)
     if command is None:
-        yield Finding("Java", Verdict.PROBLEM, "not found; jobs on Spark do not start", GET_JAVA)
+        told = f"{no_java(os.environ)}; jobs on Spark do not start"
+        yield Finding("Java", Verdict.PROBLEM, told, GET_JAVA)
         return
     version = java_version(command)
     if version < OLDEST_JAVA:

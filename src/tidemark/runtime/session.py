@@ -38,6 +38,7 @@ __all__ = [
     "java_version",
     "lost",
     "master_of_session",
+    "no_java",
     "runs_in_driver",
     "use_this_interpreter",
 ]
@@ -96,7 +97,9 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
         return active, False
     java = java_command(os.environ)
     if java is None:
-        raise ConfigError(f"Spark needs Java 17 or newer, and none was found. {GET_JAVA}")
+        raise ConfigError(f"Spark needs Java {OLDEST_JAVA} or newer, and {no_java(os.environ)}. {GET_JAVA}")
+    if (version := java_version(java)) < OLDEST_JAVA:
+        raise ConfigError(f"Spark needs Java {OLDEST_JAVA} or newer, {java} is {version}. {GET_JAVA}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     wanted = {key: value for key, value in configuration.items() if key.startswith("spark.")}
     builder = SparkSession.builder.appName(wanted.pop("spark.app.name", "tidemark"))
@@ -126,15 +129,8 @@ def find_or_create_session(configuration: dict[str, str], spare: int = 0) -> tup
     settings = {**_SETTINGS, **wanted}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    try:
-        _start_jvm(settings, environment)
-        session = builder.getOrCreate()
-    except Exception as exc:
-        if "JAVA_GATEWAY_EXITED" in str(exc) and (version := java_version(java)) < OLDEST_JAVA:
-            raise ConfigError(
-                f"Spark needs Java {OLDEST_JAVA} or newer, {java} is {version}. {GET_JAVA}"
-            ) from exc
-        raise
+    _start_jvm(settings, environment)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel(os.environ.get(_LEVEL, "ERROR"))
     _warn_of_open_ports(session)
     return session, True
@@ -232,8 +228,25 @@ def java_command(environ: Mapping[str, str]) -> str | None:
     return shutil.which("java", path=environ.get("PATH"))
 
 
+def no_java(environ: Mapping[str, str]) -> str:
+    """Why `java_command` finds none; the launcher looks nowhere else if JAVA_HOME is set."""
+    home = environ.get("JAVA_HOME")
+    return f"there is none in JAVA_HOME, {home}" if home else "none was found"
+
+
 def java_version(command: str) -> int:
-    """The feature version of that Java, 8 for "1.8"; a huge number if it does not tell."""
+    """The feature version of that Java, 8 for "1.8"; a huge number if it does not tell.
+
+    It is read from the file that every JDK has; only without one Java is asked, which takes a process.
+    """
+    try:
+        release = (
+            Path(os.path.realpath(command)).parent.parent.joinpath("release").read_text(errors="replace")
+        )
+    except OSError:
+        release = ""
+    if found := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):
+        return int(found[1])
     try:
         told = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.TimeoutExpired):

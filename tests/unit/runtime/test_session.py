@@ -86,6 +86,39 @@ def test_without_java_a_job_is_refused_in_one_line(monkeypatch: pytest.MonkeyPat
         find_or_create_session({})
 
 
+def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else nobody sees why the Java of the path is not taken."""
+    monkeypatch.setenv("PATH", os.path.dirname(script(tmp_path / "bin" / "java", "true")))
+    monkeypatch.setenv("JAVA_HOME", os.fspath(tmp_path / "gone"))
+
+    with pytest.raises(ConfigError, match=f"none in JAVA_HOME, {tmp_path / 'gone'}"):
+        find_or_create_session({})
+
+
+def test_a_java_that_is_too_old_is_refused_before_it_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Spark's launcher and the old JVM would say lines that nobody understands."""
+    java = script(tmp_path / "bin" / "java", "echo 'openjdk version \"11.0.22\"' >&2")
+    monkeypatch.setenv("JAVA_HOME", os.fspath(tmp_path))
+
+    with pytest.raises(ConfigError, match=f"Java 17 or newer, {java} is 11.*JAVA_HOME") as raised:
+        find_or_create_session({})
+
+    assert raised.value.__cause__ is None
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("line", "version"), [("17.0.15", 17), ("1.8.0_292", 8), ("25", 25)])
+def test_the_version_of_java_is_read_without_starting_it(tmp_path: Path, line: str, version: int) -> None:
+    java = script(tmp_path / "jdk" / "bin" / "java", f"touch {tmp_path / 'started'}")
+    (tmp_path / "jdk" / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{line}"\n')
+    (tmp_path / "java").symlink_to(java)
+
+    assert java_version(os.fspath(tmp_path / "java")) == version
+    assert not (tmp_path / "started").exists()
+
+
 def test_a_jvm_that_we_start_says_only_errors_unless_the_user_has_a_say(tmp_path: Path) -> None:
     (tmp_path / "log4j2.properties").touch()
     option = "spark.driver.extraJavaOptions"
