@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from tests.docs.markdown import ROOT
@@ -17,6 +18,7 @@ import tidemark
 pytest.importorskip("mkdocs", reason="this environment is older than requirements.lock: run make setup")
 
 _LOADED = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=[\"']?(?P<source>[^\"'\s>]+)")
+_TARGET = re.compile(r"\s(?:href|src)=(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<bare>[^\s>\"']+))")
 _LINKED = re.compile(r"<link[^>]*\srel=[\"']?(?P<rel>[\w -]+)[\"']?[^>]*>")
 _STYLE_URL = re.compile(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//")
 
@@ -56,6 +58,22 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     ]
 
     assert foreign == []
+
+
+def test_every_link_of_a_page_leads_to_a_file_of_the_site(site: Path) -> None:
+    """Strictness forgives links to files that are left out of the site."""
+    dead = set()
+    for page in site.rglob("*.html"):
+        if page.name == "404.html":  # Its links begin at the root of a server.
+            continue
+        for found in _TARGET.finditer(page.read_text(encoding="utf-8")):
+            target = urlsplit(unquote(found["double"] or found["single"] or found["bare"] or ""))
+            if target.scheme or target.netloc or not target.path:
+                continue
+            if not (page.parent / target.path).exists():
+                dead.add((page.name, target.path))
+
+    assert dead == set()
 
 
 def test_search_finds_pages_options_and_every_public_name_offline(site: Path) -> None:
