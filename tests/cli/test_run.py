@@ -250,6 +250,21 @@ def test_a_program_that_forgets_execute_fails_and_says_so(tide: Command, tmp_pat
     assert "ended without running a job. Call execute()" in result.stderr
 
 
+def test_a_program_that_shows_its_plan_need_not_run_it(tide: Command, tmp_path: Path) -> None:
+    path = tmp_path / "plan.py"
+    path.write_text(
+        "from tidemark import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).print()\n"
+        "print(env.get_execution_plan())\n"
+    )
+
+    result = tide("run", str(path))
+
+    assert result.exit_code == 0
+    assert result.stderr == ""
+
+
 def test_a_misspelt_key_in_a_program_is_told_at_submission(caplog: pytest.LogCaptureFixture) -> None:
     configuration = (
         Configuration().set_string("state.backnd", "rocksdb").set_string("execution.target", "local")

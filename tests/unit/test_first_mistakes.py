@@ -111,8 +111,13 @@ def test_a_program_without_execute_is_told_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("body", "main"),
-    [("stream.print(); env.execute()", "main()"), ("stream.print()", "main(); 1 / 0"), ("pass", "main()")],
-    ids=["executed", "failed", "no sink"],
+    [
+        ("stream.print(); env.execute()", "main()"),
+        ("stream.print()", "main(); 1 / 0"),
+        ("pass", "main()"),
+        ("stream.print(); env.get_execution_plan()", "main()"),
+    ],
+    ids=["executed", "failed", "no sink", "planned"],
 )
 def test_nobody_else_is_told_that(tmp_path: Path, body: str, main: str) -> None:
     assert "without running a job" not in run(tmp_path, body, main).stderr

@@ -27,6 +27,8 @@ class GraphBuilder:
 
     submitted: ClassVar[int] = 0
     """Jobs that `execute` and its kin were called for in this process."""
+    planned: ClassVar[int] = 0
+    """Plans that were asked for in this process: a program that shows one need not run it."""
     sunk: ClassVar[int] = 0
     """Sinks that were added in this process."""
 
@@ -115,5 +117,5 @@ def _remind() -> None:
     program = sys.argv[0] if sys.argv else ""
     is_file = program.endswith(".py") and getattr(sys.modules.get("__main__"), "__spec__", None) is None
     is_over = not hasattr(sys, "last_value") and not sys.flags.interactive
-    if is_file and is_over and GraphBuilder.sunk and not GraphBuilder.submitted:
+    if is_file and is_over and GraphBuilder.sunk and not (GraphBuilder.submitted or GraphBuilder.planned):
         print(f"{program} ended without running a job. Call execute() on its environment.", file=sys.stderr)

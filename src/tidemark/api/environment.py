@@ -410,6 +410,7 @@ class StreamExecutionEnvironment(EnvironmentOptions, LegacyEnvironment):
 
     def get_execution_plan(self) -> str:
         """The graph of the sinks added so far, or of everything without sinks, as JSON, and how it would run."""
+        GraphBuilder.planned += 1
         sinks = self._builder.sinks
         graph = self._builder.graph.reachable_to(sinks) if sinks else self._builder.graph
         settings = JobSettings(

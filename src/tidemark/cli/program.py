@@ -148,7 +148,7 @@ def run_attached(
             announce(address)
 
     seen = {job.job_id for job in ended_jobs()}
-    graphs = GraphBuilder.begun
+    graphs, plans = GraphBuilder.begun, GraphBuilder.planned
     outcome: ProgramOutcome | None = None
     with settings.applied(), _terminable(), announcing(tell):
         try:
@@ -172,7 +172,7 @@ def run_attached(
     if failed and not (outcome and outcome.exit_code):
         return ProgramOutcome(ExitCode.FAILED, f"Job {failed[0].job_id} failed: {failed[0].failure}")
     # A program that exits by itself, after printing its help for instance, knows what it does.
-    idle = len(ended) == len(seen) and GraphBuilder.begun > graphs
+    idle = len(ended) == len(seen) and GraphBuilder.begun > graphs and GraphBuilder.planned == plans
     if outcome is None and idle:
         return ProgramOutcome(
             ExitCode.FAILED, f"{program} ended without running a job. Call execute() on its environment."
