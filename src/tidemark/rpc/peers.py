@@ -1,7 +1,7 @@
 """Whose the other end of a loopback connection is.
 
 A port of a loopback address can be reached by every user of the machine. On Linux the kernel tells whose a socket is,
-so that a server without a token can answer its own user and root only. It is asked for that one socket (`sock_diag`):
+so that a server without a token can answer its own user and root only. It is asked for that one socket (by netlink):
 its table of all sockets, which others can make as long as they like, is read only where it does not answer.
 """
 
