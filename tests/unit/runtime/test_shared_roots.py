@@ -155,7 +155,8 @@ def test_output_that_others_may_rearrange_is_named_when_a_job_is_submitted(
     with caplog.at_level(logging.WARNING):
         env.execute()
 
-    told = [message for message in caplog.messages if "may be changed by" in message]
+    # A job that ends at that moment in another thread puts logging back, and a line may go both ways.
+    told = {message for message in caplog.messages if "may be changed by" in message}
     assert len(told) == (mode == 0o777)
     assert all(f"The base path {base} of the file sink" in message for message in told)
 
@@ -174,5 +175,7 @@ def test_a_directory_of_high_availability_that_others_may_write_is_named(
     with caplog.at_level(logging.WARNING):
         warn_of_others(plan, JobSettings(configuration=Configuration.from_dict(options)))
 
-    expected = [f"The directory of high availability {leaders} may be changed by every user"] * told
-    assert [message.partition(" (mode")[0] for message in caplog.messages] == expected
+    expected = (
+        {f"The directory of high availability {leaders} may be changed by every user"} if told else set()
+    )
+    assert {message.partition(" (mode")[0] for message in caplog.messages} == expected
