@@ -48,7 +48,7 @@ SPARK = {
     # Off by default, as in Flink; without it RocksDB keeps what has expired, and the state itself would grow.
     "state.backend.rocksdb.ttl.compaction.filter.enabled": "true",
 }
-GRAINS = {"pss": 2.0, "rss": 2.0, "live heap": 2.0, "blocks": 5000.0}
+GRAINS = {"own": 2.0, "rss": 2.0, "live heap": 2.0, "blocks": 5000.0}
 """By figure what is no growth, MB or pieces; 3 of everything else (threads, descriptors, sockets, files)."""
 NOT_JUDGED = ("files.out",)
 """Published output is meant to grow."""

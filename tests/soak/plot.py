@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 PANELS = {
-    "memory (PSS), MB": lambda name: name.endswith(".pss"),
+    "own memory, MB": lambda name: name.endswith(".own"),
     "JVM heap behind a collection, MB": lambda name: name == "jvm.live heap",
     "threads": lambda name: name.endswith(".threads"),
     "open descriptors": lambda name: name.endswith(".descriptors"),

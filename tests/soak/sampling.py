@@ -1,7 +1,8 @@
 """What the processes and directories of a job hold right now, read from outside of it.
 
-Processes are found by the `TIDEMARK_HOME` they inherited: slots are nobody's children. Memory is the proportional set
-size (PSS): a page that forked workers share counts once over all of them.
+Processes are found by the `TIDEMARK_HOME` they inherited: slots are nobody's children. Memory is their own, without
+that of files: a page that forked workers share counts once over all of them. (Of the pages of libraries every process
+of the machine has its share, which grows whenever a stranger ends.)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ KINDS = ("driver", "jvm", "slots", "workers")
 def sample(folder: Path, home: Path) -> dict[str, float]:
     """Figures by name, `kind.figure` for processes and `files.directory` for what lies below the job's folder.
 
-    A process that ends meanwhile is left out. PSS and RSS are in MB.
+    A process that ends meanwhile is left out. Memory is in MB.
     """
     figures: Counter[str] = Counter()
     for process in psutil.process_iter():
@@ -53,7 +54,7 @@ def _process(pid: int, kind: str) -> dict[str, float]:
             descriptors += 1
             sockets += os.readlink(entry.path).startswith("socket:")
     return {
-        f"{kind}.pss": memory["Pss:"],
+        f"{kind}.own": memory["Pss_Anon:"],
         f"{kind}.rss": memory["Rss:"],
         f"{kind}.processes": 1,
         f"{kind}.threads": threads,

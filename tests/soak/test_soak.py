@@ -85,4 +85,4 @@ def test_a_planted_leak_is_found_in_a_real_job_and_the_job_is_exact(tmp_path: Pa
     assert not found["driver.threads"].grows, found["driver.threads"]
     assert not found["files.checkpoints"].grows, found["files.checkpoints"]
     if leak:
-        assert found["driver.pss"].grows, found["driver.pss"]
+        assert found["driver.own"].grows, found["driver.own"]
