@@ -62,7 +62,7 @@ def a_directory(path: Path) -> None:
 
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "metadata missing": (lambda d: (d / "_metadata").unlink(), "_metadata is missing"),
-    "metadata truncated": (lambda d: os.truncate(d / "_metadata", 60), "incomplete"),
+    "metadata truncated": (lambda d: os.truncate(d / "_metadata", 60), "instead of"),
     "metadata empty": (lambda d: os.truncate(d / "_metadata", 0), "not the metadata"),
     "metadata flipped": (lambda d: flip(d / "_metadata"), "checksum does not match"),
     "metadata a link": (lambda d: a_link(d / "_metadata"), "symbolic link"),

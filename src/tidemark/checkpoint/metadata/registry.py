@@ -61,7 +61,7 @@ def decode(data: bytes, path: str = METADATA_FILE) -> CheckpointMetadata:
     payload = data[_HEADER.size :]
     if len(payload) != length:
         raise MetadataError(
-            f"{path} is incomplete: {len(payload)} of {length} bytes are there. Use another checkpoint.",
+            f"{path} is damaged: it has {len(payload)} bytes of content instead of {length}. Use another checkpoint.",
             path=path,
         )
     if xxhash.xxh3_128_digest(payload) != checksum:
