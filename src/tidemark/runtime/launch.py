@@ -20,6 +20,8 @@ from dataclasses import asdict
 from ssl import SSLContext
 from typing import Any
 
+import psutil
+
 from tidemark.api.executor import PythonArtifacts
 from tidemark.rpc import socket_base
 from tidemark.runtime.artifacts import SHIPPED_BY_SPARK
@@ -224,7 +226,8 @@ class _Process:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        # `poll` knows nothing as long as the thread that reaps it waits, nor until that has run again.
+        return self._process.poll() is None and psutil.pid_exists(self._process.pid)
 
     def become(self, setting: dict[str, Any]) -> tuple[int, int, str]:
         told = {**setting, "scratch": self._scratch, "sys_path": sys.path}
