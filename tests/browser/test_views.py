@@ -264,9 +264,8 @@ def test_every_view_of_a_job_that_did_nothing_says_what_to_do(page: Page, tab: s
     with FixtureServer(job) as site:
         view = JobPage(page, site.url, job.job_id).open()
         view.tab(tab)
-        advice = page.locator(".empty")
-        advice.first.wait_for()
-        assert len(advice.first.locator("p").all()) == 2, "an empty state says what to do"
+        advice = page.locator(".empty").first.locator("p")
+        expect(advice, "an empty state says what to do").to_have_count(2)
 
 
 def test_an_unknown_job_shows_the_servers_error(
