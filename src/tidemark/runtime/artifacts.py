@@ -22,11 +22,11 @@ from tidemark.errors import ConfigError
 from tidemark.paths import is_local, local_path
 from tidemark.scratch import ScratchDirectory, scratch_for_life
 
-__all__ = ["SHIPPED_BY_SPARK", "LocalArtifacts", "ship_artifacts", "wants_directory"]
+__all__ = ["LocalArtifacts", "ship_artifacts", "wants_directory"]
 
 _log = logging.getLogger(__name__)
 
-SHIPPED_BY_SPARK = ("spark.archives", "spark.files")
+_SHIPPED_BY_SPARK = ("spark.archives", "spark.files")
 """Settings with which Spark itself ships files: `--archives` and `--files` of `spark-submit`."""
 
 
@@ -57,7 +57,7 @@ def ship_artifacts(context: Any, artifacts: PythonArtifacts) -> None:
 def wants_directory(artifacts: PythonArtifacts, spark: Mapping[str, str]) -> bool:
     """Whether functions have to run where Spark puts shipped files: the job's, or those of `spark-submit`."""
     return bool(
-        artifacts.archives or artifacts.cached_files or any(spark.get(key) for key in SHIPPED_BY_SPARK)
+        artifacts.archives or artifacts.cached_files or any(spark.get(key) for key in _SHIPPED_BY_SPARK)
     )
 
 

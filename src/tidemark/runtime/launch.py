@@ -24,7 +24,7 @@ import psutil
 
 from tidemark.api.executor import PythonArtifacts
 from tidemark.rpc import socket_base
-from tidemark.runtime.artifacts import SHIPPED_BY_SPARK
+from tidemark.runtime.artifacts import wants_directory
 from tidemark.scratch import ScratchDirectory, sweep_scratch
 from tidemark.slot.allocator import FEW_ARENAS
 from tidemark.tls import TlsFiles, client_side
@@ -41,12 +41,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-_ALONE = (
-    "spark.executorEnv.",
-    "spark.executor.pyspark.memory",
-    "spark.python.daemon.module",
-    *SHIPPED_BY_SPARK,
-)
+_ALONE = ("spark.executorEnv.", "spark.executor.pyspark.memory", "spark.python.daemon.module")
 """What only Spark knows how to give to the processes of an executor."""
 
 
@@ -152,7 +147,7 @@ def driver_launches(spark: Mapping[str, str], artifacts: PythonArtifacts, python
         artifacts: What the job ships.
         pythons: Interpreters that were named for the workers.
     """
-    told = any(key.startswith(_ALONE) for key in spark)
+    told = any(key.startswith(_ALONE) for key in spark) or wants_directory(artifacts, spark)
     return not told and artifacts == PythonArtifacts() and all(map(_is_this_interpreter, pythons))
 
 

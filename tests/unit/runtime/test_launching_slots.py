@@ -57,6 +57,7 @@ def test_the_driver_launches_slots_where_a_task_would_start_the_same_process() -
 
     assert driver_launches({"spark.master": "local[2]"}, nothing, [])
     assert driver_launches({}, nothing, [sys.executable])
+    assert driver_launches({"spark.files.maxPartitionBytes": "1m", "spark.archives": ""}, nothing, [])
     # What Spark gives to the processes of executors, or ships to them, or another interpreter, only it can give.
     assert not driver_launches({"spark.executorEnv.SHOP": "42"}, nothing, [])
     assert not driver_launches({"spark.executor.pyspark.memory": "1g"}, nothing, [])
