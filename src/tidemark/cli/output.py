@@ -203,7 +203,11 @@ class TextRenderer(Renderer):
         if checkpointing:
             interval = checkpointing["interval"]
             rows += [
-                ("Target", f"{facts['target']}, parallelism {facts['parallelism']}, {facts['slots']} slots"),
+                (
+                    "Target",
+                    f"{facts['target']}, parallelism {facts['parallelism']}, "
+                    f"{facts['slots']} {'slot' if facts['slots'] == 1 else 'slots'}",
+                ),
                 ("Mode", f"{facts['mode']}: {facts['mode_reason']}" if facts.get("mode") else None),
                 ("State backend", facts["state_backend"]),
                 ("State entries", progress.get("state_entries")),
