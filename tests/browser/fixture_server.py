@@ -17,6 +17,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.browser.canned import CannedJob
 
+from tidemark import __version__
+
 STATIC = Path(str(files("tidemark"))) / "web" / "static"
 CSP = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -90,7 +92,7 @@ class FixtureServer:
     def answer(self, path: str, query: dict[str, str]) -> Any:
         """The JSON of a GET below /v1, or None."""
         if path == "config":
-            return {"refresh-interval": 1000, "flink-version": "0.2.0"}
+            return {"refresh-interval": 1000, "flink-version": __version__}
         if path == "jobs/overview":
             return self.overview()
         if path == "taskmanagers":
