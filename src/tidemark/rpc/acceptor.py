@@ -145,7 +145,10 @@ class Acceptor:
                 self._selector.unregister(listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        while not self._closing and not self._crowded:
+        # Those who fail at once never make it crowded: however many come, the others have their turn in between.
+        for _ in range(self._limits.handshakes):
+            if self._closing or self._crowded:
+                return
             try:
                 sock, _peer = listener.accept()
             except BlockingIOError:

@@ -174,8 +174,10 @@ class TlsFiles:
     def _check_pem(self, path: str, name: str) -> None:
         option = f"{self.key_prefix}{name}"
         try:
-            with open(path, "rb") as stream:
-                is_pem = b"-----BEGIN " in stream.read(1 << 20)
+            # Without O_NONBLOCK a pipe somebody put there would hold us for ever.
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+                is_file = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+                is_pem = is_file and b"-----BEGIN " in stream.read(1 << 20)
         except OSError as exc:
             raise ConfigError(
                 f"{option}: {path} cannot be read on {os.uname().nodename}: {exc.strerror}. Files of TLS must lie at "
