@@ -60,9 +60,11 @@ class Blocks(SourceFunction, CheckpointedFunction):
             if self.offset >= 10 * board(self.board_name).values.get("released", 0):
                 time.sleep(0.002)
                 continue
+            # In one step: no checkpoint is taken amid a block.
             with ctx.get_checkpoint_lock():
-                ctx.collect(self.offset)
-                self.offset += 1
+                for _ in range(10):
+                    ctx.collect(self.offset)
+                    self.offset += 1
 
     def cancel(self):
         self.running = False
@@ -386,7 +388,6 @@ def damaged(tmp_path, damage, policy=None, retained=MANY, backend=None):
 
     def spoil():
         find, act = DAMAGES[damage]
-        # One may have been taken amid the third block.
         first = min(job.covering(20))
         spoiled.extend(path for path in job.retained() if int(path.name[4:]) >= first)
         for path in {find(checkpoint) for checkpoint in spoiled}:
