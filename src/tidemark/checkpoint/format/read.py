@@ -133,6 +133,8 @@ class _VerifiedFile(io.RawIOBase):
 
     def __init__(self, handle: TableHandle, storage: Storage, directory: str) -> None:
         super().__init__()
+        # Closed by the collector even if the real one cannot be opened.
+        self._file: BinaryIO = io.BytesIO(handle.inline or b"")
         self._size = handle.file_size
         ends = list(accumulate(group.length for group in handle.row_groups))
         self._starts = [0, *ends]
@@ -142,7 +144,6 @@ class _VerifiedFile(io.RawIOBase):
         self._cached: tuple[int, memoryview] = (-1, memoryview(b""))
         if handle.inline is not None:
             self.name = f"inline table of state '{handle.meta.name}'"
-            self._file: BinaryIO = io.BytesIO(handle.inline)
             actual = len(handle.inline)
         else:
             assert handle.path is not None
