@@ -1,7 +1,7 @@
 """A program to be killed: counts numbers into files, `python killed_driver.py DIRECTORY BACKEND [CHECKPOINT]`.
 
 While there is a file DIRECTORY/hold it does not come to its end; with a file DIRECTORY/splits the numbers come from
-splits instead of a source function.
+splits instead of a source function, and with a file DIRECTORY/uncovered there comes no checkpoint.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def main(directory, backend, checkpoint=None):
     env.set_state_backend(
         EmbeddedRocksDBStateBackend(True) if backend == "rocksdb" else HashMapStateBackend()
     )
-    env.enable_checkpointing(10)
+    env.enable_checkpointing(10 if not Path(directory, "uncovered").exists() else 3_600_000)
     retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
     env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
     if Path(directory, "splits").exists():

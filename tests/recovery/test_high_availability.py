@@ -88,6 +88,10 @@ def published(directory: Path) -> Counter[str]:
     return Counter(line for path in visible for line in path.read_text().splitlines())
 
 
+def staged_in(directory: Path) -> list[Path]:
+    return [path for path in files_below(directory / "out", "*") if path.parent.name.startswith(".area-")]
+
+
 def left_in(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
@@ -119,6 +123,32 @@ def test_a_supervised_driver_that_is_killed_goes_on_where_it_was(
     assert "it is FINISHED, and is not started again" in again.end()
     assert again.process.returncode == 9
     assert published(tmp_path) == EXACT
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_before_its_first_checkpoint_begins_again(
+    tmp_path: Path, start: Callable[..., Driver]
+) -> None:
+    uncovered = tmp_path / "uncovered"
+    uncovered.touch()
+    killed = start()
+    deadline = time.monotonic() + PATIENCE
+    # It has noted that nothing is published, and staged something.
+    while not {".frontier", "files"} <= {
+        ".frontier" if path.name == ".frontier" else "files" for path in staged_in(tmp_path)
+    }:
+        assert killed.process.poll() is None, killed.log.read_text()
+        assert time.monotonic() < deadline, killed.log.read_text()
+        time.sleep(0.01)
+    killed.kill()
+    uncovered.unlink()
+
+    successor = start()
+
+    assert "finished" in successor.end()
+    assert successor.process.returncode == 0
+    assert published(tmp_path) == EXACT
+    assert staged_in(tmp_path) == []
 
 
 @pytest.mark.slow

@@ -146,6 +146,27 @@ def test_the_notes_go_after_the_last_checkpoint_and_not_before(tmp_path: Path) -
     )
 
 
+def test_a_sink_that_cannot_be_cleared_away_does_not_undo_what_is_published(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Blocked(Watched):
+        def on_delete(self, path: str) -> None:
+            # The snapshots go first, the sink's area next: a directory in it cannot be unlinked.
+            for note in notes(tmp_path):
+                (note.parent / "foreign").mkdir(exist_ok=True)
+
+    board = new_board()
+    client = start(tmp_path, board, Blocked())
+    finished(client, board)
+
+    assert published(tmp_path) == ONCE
+    assert checkpoints(tmp_path) == []
+    assert notes(tmp_path), "what could not be cleared away is there"
+    (told,) = [record for record in caplog.records if "What is published stays" in record.getMessage()]
+    assert "'tidemark clean'" in told.getMessage()
+    assert "cannot be closed" in told.getMessage()
+
+
 def test_what_was_published_at_the_end_without_a_last_checkpoint_comes_only_once(tmp_path: Path) -> None:
     class Gone(Watched):
         gone = False

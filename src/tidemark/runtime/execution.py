@@ -548,9 +548,23 @@ class JobExecution:
         remaining = self.snapshots.end(JobEnded(how, unread=how is JobEnd.FAILED and self._unread))
         if self.leadership is not None and not kept and not fenced:
             self.snapshots.discard_all_runs()
+        if self._release_sinks(restorable=restorable or remaining):
+            call(self._belongings.forget)
+
+    def _release_sinks(self, *, restorable: bool) -> bool:
+        """Close every sink; whether all of them are. What one cannot clear away does not undo what is published."""
+        closed = True
         for sink in self.sinks.values():
-            call(partial(sink.close, restorable=restorable or remaining))
-        call(self._belongings.forget)
+            try:
+                self.engine.worker.call(partial(sink.close, restorable=restorable))
+            except StorageError as exc:
+                closed = False
+                _log.warning(
+                    "What is published stays, but a sink has left its notes behind; 'tidemark clean' removes them "
+                    "when this driver has ended. %s",
+                    exc,
+                )
+        return closed
 
     def _has_lost_a_claim(self) -> bool:
         if self._refused:

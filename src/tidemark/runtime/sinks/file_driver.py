@@ -358,18 +358,17 @@ class FilesSink(ClaimedSink):
         )
 
     def publish(self, items: list[StagedFile]) -> None:
-        """Rename each file that is still staged; noted, once, if a job could be started in front of them.
+        """Rename each file that is still staged; noted, once, because a job could be started in front of them.
 
         Raises:
             FencedError: A newer driver has taken them away.
             StorageError: A file cannot be renamed, is gone, or is not what was staged.
         """
         note = self._frontier
-        if note is None or note.beyond or not (items and (note.published or note.origin_job)):
-            note = None
-        else:
-            note = msgspec.structs.replace(note, beyond=True)
-        self._let_out(items, "the end of the job", note)
+        due = bool(items) and note is not None and not note.beyond
+        self._let_out(
+            items, "the end of the job", msgspec.structs.replace(note, beyond=True) if note and due else None
+        )
 
     def _let_out(
         self,

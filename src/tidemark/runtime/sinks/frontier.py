@@ -79,9 +79,15 @@ class Frontier(msgspec.Struct, frozen=True):
 
         A snapshot of the last holder will do if it is not older than what that has published. While it has
         published nothing, so will the snapshot it started from itself; another one of the job before it will
-        not, for what that one had staged later is gone.
+        not, for what that one had staged later is gone. The beginning will do if it began there and died before its
+        first checkpoint: what it had staged is swept.
         """
-        if restored is None or self.beyond or self.taken_back_to(restored) is not None:
+        if self.beyond:
+            return False
+        if restored is None:
+            touched = self.published or self.origin_job or self.shared or self.withdrawn_to or self.withdrawn
+            return not touched
+        if self.taken_back_to(restored) is not None:
             return False
         if self.withdrawn_to and self.published > self.withdrawn_to:
             return False

@@ -407,8 +407,7 @@ class KafkaExactlyOnceSink(ClaimedSink):
         if items:
             self._settle()
             start = self._marker or Frontier(self._job_id, settled=True)
-            beyond = bool(start.published or start.origin_job)
-            self._let_out(items, msgspec.structs.replace(start, beyond=beyond), "the end of the job")
+            self._let_out(items, msgspec.structs.replace(start, beyond=True), "the end of the job")
 
     def restore(self, checkpoint_id: int | None, prepared: bytes) -> None:
         """Publish what the checkpoint covers and the marker does not; whatever else is staged goes.
